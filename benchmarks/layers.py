@@ -1,11 +1,11 @@
-"""Convolution by convolution: our forward, backward-data and backward-weights against PyTorch's, alone.
+"""Single layers: our forward, backward-data and backward-weights convolutions against PyTorch.
 
     python -m benchmarks.layers --torch-python ~/torch/bin/python --only resnet50
     python -m benchmarks.layers --ours-only --threads 1 --isa avx2 --only dw
 
-Real layers of the networks at a small batch. Both sides are processes of their own and take turns; the best time
-counts. % is the share of the measured peak of fused multiply-adds, counting direct convolution's arithmetic: Winograd
-can exceed 100. PyTorch runs channels_last with the allocator told to keep memory, which is its best.
+Layers of real networks at a small batch. Both sides are separate processes and take turns; the best time counts. The
+column % is the fraction of the measured multiply-add peak, counting the flops of direct convolution, so Winograd can
+exceed 100. PyTorch runs in its fastest configuration: channels_last, with an allocator that keeps freed memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Shape:
     stride: int = 1
     padding: tuple[int, int] = (0, 0)
     groups: int = 1
-    first: bool = False  # reads the image: its gradient is not wanted
+    first: bool = False  # reads the image, so it needs no input gradient
 
     @property
     def title(self) -> str:
@@ -64,7 +64,7 @@ class Shape:
         }  # fmt: skip
 
 
-def _conv(  # noqa: PLR0917 - as one writes a layer down
+def _conv(  # noqa: PLR0917 - the usual order of convolution parameters
     network: str, size: int, channels: int, filters: int, kernel: int = 1, stride: int = 1, **more: Any
 ) -> Shape:
     kind = f"{kernel}x{kernel}{f' s{stride}' if stride > 1 else ''} {channels}->{filters} @{size}"
@@ -191,14 +191,14 @@ def measure(
     def best(peer: Peer | None, **more: Any) -> float | None:
         if peer is None:
             return None
-        asked = {
+        arguments = {
             "geometry": shape.geometry(options.batch),
             "direction": direction,
             "seconds": options.seconds,
             "clock": options.clock,
         }
         try:
-            return float(peer.ask("layer", **asked, **more)["best"])
+            return float(peer.ask("layer", **arguments, **more)["best"])
         except PeerError as error:
             Console(stderr=True).print(f"{shape.title} {direction}: {error}", markup=False)
             return None
@@ -230,7 +230,7 @@ def report(rows: list[Row], peak: float | None, options: argparse.Namespace) -> 
     if ratios:
         mean = exp(sum(map(log, ratios)) / len(ratios))
         console.print(
-            f"geometric mean {mean:.2f}x over {len(ratios)}; slower than PyTorch: {sum(r < 1 for r in ratios)}"
+            f"geometric mean {mean:.2f}x over {len(ratios)} cases; slower than PyTorch: {sum(r < 1 for r in ratios)}"
         )
 
 
@@ -249,18 +249,18 @@ def _chosen(options: argparse.Namespace) -> list[Shape]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="words that must all be in the layer's title, e.g. 'resnet50 3x3'")
+    parser.add_argument("--only", default="", help="words that the layer title must contain, e.g. 'resnet50 3x3'")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3, help="turns each side gets")
-    parser.add_argument("--seconds", type=float, default=0.1, help="length of a turn")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: for one thread on a busy machine")
-    parser.add_argument("--isa", help="avx512, avx2 or sse2; the best unless given")
+    parser.add_argument("--rounds", type=int, default=3, help="turns per side")
+    parser.add_argument("--seconds", type=float, default=0.1, help="duration of a turn")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="use cpu for one thread on a busy machine")
+    parser.add_argument("--isa", help="avx512, avx2 or sse2 (default: the best available)")
     parser.add_argument(
-        "--algorithm", default="plan", help="plan (as the planner would), direct, winograd2 or winograd4"
+        "--algorithm", default="plan", help="plan (the choice of the planner), direct, winograd2 or winograd4"
     )
     parser.add_argument("--ours-only", action="store_true")
-    parser.add_argument("--torch-python", help="an interpreter that has PyTorch")
+    parser.add_argument("--torch-python", help="Python interpreter with PyTorch (default: this one)")
     parser.add_argument("--quick", action="store_true", help="a few layers")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

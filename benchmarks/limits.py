@@ -1,8 +1,8 @@
-"""Processes that may use only so much memory: what a phone's Android would do to them.
+"""Memory limits for processes, to simulate the memory of a phone.
 
-A control group counts every page a process touches and kills it at the limit, as a phone does. Where none can be made,
-RLIMIT_DATA bounds what it may map privately, touched or not, which is stricter. RLIMIT_AS would also count libraries
-and thread stacks that are never touched.
+A control group counts every page that a process touches and kills it at the limit, as Android does. If no control group
+can be created, RLIMIT_DATA limits private mappings, touched or not, which is stricter. RLIMIT_AS would also count
+libraries and thread stacks that are never touched.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENTER = 'echo $$ > "$0"/cgroup.procs && exec "$@"'
 
 @dataclass(frozen=True)
 class Limit:
-    """`inside` is put before a command."""
+    """`inside` is a prefix for the command to limit."""
 
     kind: str
     inside: tuple[str, ...]
@@ -39,7 +39,7 @@ def memory_limit(amount: int) -> Iterator[Limit]:
 
 
 def _group(amount: int) -> Path | None:
-    """A new one with this limit and no swap, of whichever version this machine has."""
+    """A new control group (v1 or v2) with this limit and no swap, or None if it cannot be created."""
     for base, limit, swap in (
         (V1, "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
         (V2, "memory.max", "memory.swap.max"),
@@ -52,7 +52,7 @@ def _group(amount: int) -> Path | None:
             with suppress(OSError):
                 group.rmdir()
             continue
-        with suppress(OSError):  # a kernel without accounting of swap
+        with suppress(OSError):  # the kernel has no swap accounting
             (group / swap).write_text("0" if base is V2 else str(amount))
         return group
     return None

@@ -1,12 +1,12 @@
-"""Our product of matrices in double precision, and LINPACK on one process, against numpy's OpenBLAS and LAPACK.
+"""Our double-precision GEMM, and LINPACK on one process, against OpenBLAS and LAPACK (through numpy).
 
     python -m benchmarks.linpack [--threads 2] [--rounds 5] [--n 1000 2000 4000] [--json]
 
-Products have LINPACK's shapes: C -= A^T B for ours, A^T B for OpenBLAS, which need not read C. Both sides take turns in
-one process; a turn begins when the threads of the one before have gone to sleep (OpenBLAS's spin for a while). The best
-turn counts. The ratio is OpenBLAS's time by ours: above 1 ours is faster.
+The products have the shapes of LINPACK. We compute C -= A^T B; OpenBLAS computes A^T B and does not read C. Both sides
+take turns in one process, with a pause in between, because OpenBLAS threads spin for a while before they sleep. The
+best turn counts. The ratio is the OpenBLAS time over ours: above 1, ours is faster.
 
-Exit code 1 if the geometric mean of the products' ratios is below 0.9, or a residual does not pass.
+Exits with 1 if the geometric mean of the ratios of the products is below 0.9, or if a residual is too large.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-WANTED = 0.9
+MIN_RATIO = 0.9
 REST_S = 0.1
 BLOCK = 128
-# The update of a matrix of some size by a panel; inside a panel; beside it; square.
+# Trailing-matrix updates with several block sizes, updates within a panel, and square products.
 PRODUCTS = [
     (4000, 4000, BLOCK), (2000, 2000, BLOCK), (1000, 1000, BLOCK), (3000, 3000, 192), (2000, 2000, 256),
     (64, 4000, 64), (64, 2000, 64), (1000, 1000, 1000), (2000, 2000, 2000),
@@ -52,7 +52,7 @@ class Row:
 
 
 def turns(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> tuple[float, float]:
-    """Each returns the seconds it took. The first of each warms up."""
+    """The best time of each side. Both functions return their time in seconds; the first round is warm-up."""
     seconds = []
     for _ in range(rounds + 1):
         one = ours()
@@ -132,7 +132,7 @@ def main() -> None:
         report(products, "OpenBLAS", peak, options.threads)
         report(systems, "LAPACK", peak, options.threads)
         print(f"products: geometric mean {mean:.2f}x")
-    sys.exit(mean < WANTED or any(not (row.residual or 0.0) < MAX_RESIDUAL for row in systems))
+    sys.exit(mean < MIN_RATIO or any(not (row.residual or 0.0) < MAX_RESIDUAL for row in systems))
 
 
 def report(rows: list[Row], rival: str, peak: float, threads: int) -> None:

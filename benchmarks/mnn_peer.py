@@ -1,7 +1,7 @@
 # mypy: allow-subclassing-any, no-warn-return-any
-"""MNN as a contestant of `compute` (see peers.py): the same layers, trained with its own Python package.
+"""MNN as a contestant of `compute` (see peers.py): the same layers, trained with the MNN Python package.
 
-It takes chains of convolutions, normalisations and ReLUs with a mean and a dense layer at the end: MobileNet-v1.
+Supports chains of convolution, normalization and ReLU that end in global pooling and a dense layer: MobileNet-v1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from phone_agent.nn.graph import BatchNorm, Conv, Dense, GlobalAvgPool, Graph, R
 
 
 class Net(nn.Module):
-    """MNN finds parameters by attribute, so every layer becomes one."""
+    """MNN finds parameters through attributes, so every layer becomes an attribute."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Net(nn.Module):
                     setattr(self, name, nn.linear(channels, units))
                     self.steps.append(("call", name))
                 case other:
-                    raise ValueError(f"MNN is not taught {type(other).__name__}")
+                    raise ValueError(f"{type(other).__name__} is not supported for MNN")
             channels = node.shape[-1]
 
     def forward(self, x: Any) -> Any:
@@ -65,7 +65,7 @@ def _conv(conv: Conv, channels: int, *, depthwise: bool) -> Any:
         padding=list(as_pair(conv.padding)),
         depthwise=depthwise,
         bias=conv.bias,
-        padding_mode=F.Padding_Mode.CAFFE,  # the others do not look at `padding`
+        padding_mode=F.Padding_Mode.CAFFE,  # other modes ignore `padding`
     )
 
 
@@ -96,8 +96,8 @@ class Contestant:
         shape = list(self._images.shape)
         images = F.convert(F.const(self._images, shape, F.NCHW), F.NC4HW4)
         labels = F.const(self._labels, [shape[0]], F.NCHW, F.int)
-        wanted = F.one_hot(labels, self._classes, 1.0, 0.0)
-        loss = nn.loss.cross_entropy(self._net.forward(images), wanted)
+        one_hot = F.one_hot(labels, self._classes, 1.0, 0.0)
+        loss = nn.loss.cross_entropy(self._net.forward(images), one_hot)
         value = float(loss.read())
         self._optimizer.step(loss)
         return value

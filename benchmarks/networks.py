@@ -1,4 +1,4 @@
-"""The ten networks of the first paper's Table I, its batches, and images to train them with."""
+"""The ten networks of Table I of the paper, their batch sizes there, and random training images."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Sample:
 
 
 def network(name: str) -> Graph:
-    """As published."""
+    """The network as published."""
     return models.build(name)
 
 
 def sample(graph: Graph, batch: int, seed: int = 0) -> Sample:
-    """Noise: the time of a step does not depend on what is on the pictures."""
+    """Random images: the time of a step does not depend on their content."""
     numbers = np.random.default_rng(seed)
     images: NDArray[Any] = numbers.standard_normal((batch, *graph.shape), dtype=np.float32)
     return Sample(images, numbers.integers(0, graph.classes, batch).astype(np.int32))
 
 
 def peak_rss_mb() -> float:
-    """Of this process, so far; in MB of a million bytes."""
+    """Peak resident set of this process so far, in MB (10^6 bytes)."""
     return peak_bytes() / 1e6

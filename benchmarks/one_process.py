@@ -1,7 +1,7 @@
-"""A run as one process trains it, from its run.json: every phone's batch in turn, gradients added in the ring's order.
+"""Repeat a run in one process from its run.json: the batch of each phone in turn, gradients added in ring order.
 
-Every phone normalises by the images that it computes together, and drops what its own random numbers say; so does this.
-What is left to differ is all that makes it run on many: threads, messages, pieces, who updates what when.
+Batch normalization and dropout work per phone, as in the run. The only remaining differences are those of distributed
+execution: threads, messages, buckets and the order of updates.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from tests.phone_agent.together import added
 
 
 class OneProcess:
-    """`bucket_bytes` are those of the run's `choice` event: they decide who adds to what first. `rounding`: the seed of
-    first values that are rounded otherwise, each to the next number above or below it."""
+    """`bucket_bytes` comes from the `comm_plan` event of the run and determines the summation order. The seed
+    `rounding` moves every initial weight by one unit in the last place, up or down."""
 
     def __init__(self, spec: RunSpec, graph: Graph, bucket_bytes: int, rounding: int | None = None) -> None:
         self._spec, self._state = spec, State(graph, spec.seed)
         if rounding is not None:
-            _round_otherwise(self._state.values, rounding)
+            _perturb_rounding(self._state.values, rounding)
         self._parts = [_parts(spec, rank) for rank in spec.ranks]
         largest, *others = sorted({size for parts in self._parts for size in sizes(parts)}, reverse=True)
         self._executable = get_backend("cpu").compile(graph, self._state, largest, Options(), others)
         self._samplers: list[Sampler] = [sampler(spec, rank.rank) for rank in spec.ranks]
         self._optimizer = build_optimizer(spec.optimizer, self._state)
-        self._pieces = split_buckets(trainable_bucket_slices(self._state.packing, bucket_bytes), bucket_bytes)
+        self._buckets = split_buckets(trainable_bucket_slices(self._state.packing, bucket_bytes), bucket_bytes)
 
     def losses(self) -> list[float]:
         return [self._step(step) for step in range(1, self._spec.steps + 1)]
 
     def _step(self, step: int) -> float:
-        """Counted from 1. The loss over all phones' images."""
+        """Run one step, counted from 1, and return the loss over the global batch."""
         spec = self._spec
         losses, gradients = zip(*(self._phone(rank.rank, step) for rank in spec.ranks), strict=True)
-        self._state.gradients[...] = added(gradients, self._pieces)
+        self._state.gradients[...] = added(gradients, self._buckets)
         rate = schedules.learning_rate(spec.optimizer, spec.schedule, step, spec.steps)
         self._optimizer.update(slice(None), rate, step)
         return float(np.average(losses, weights=[rank.batch for rank in spec.ranks]))
@@ -62,18 +62,18 @@ class OneProcess:
     def _part(self, rank: int, step: int, number: int) -> float:
         spec, batch = self._spec, self._samplers[rank].batch(step - 1, self._parts[rank][number])
         draw = int(rng.bits((spec.seed, DROPOUT_STREAM, rank, number), 1, start=step)[0])
-        share = len(batch.labels) / spec.global_batch
-        return self._executable.loss_and_gradients(batch.images, batch.labels, share, draw, accumulate=number > 0)
+        weight = len(batch.labels) / spec.global_batch
+        return self._executable.loss_and_gradients(batch.images, batch.labels, weight, draw, accumulate=number > 0)
 
 
-def _round_otherwise(values: NDArray[np.float32], seed: int) -> None:
-    """Zeros stay: the numbers next to them are none that rounding makes."""
+def _perturb_rounding(values: NDArray[np.float32], seed: int) -> None:
+    """Zeros stay zero: their neighbors are denormals, which rounding does not produce."""
     towards = np.random.default_rng(seed).choice(np.array([-np.inf, np.inf], np.float32), values.shape)
     values[...] = np.where(values == 0, values, np.nextafter(values, towards))
 
 
 def at_once(spec: RunSpec) -> RunSpec:
-    """As if one phone took the whole global batch, together."""
+    """The same run with one phone that computes the whole global batch."""
     return replace(
         spec, ranks=(replace(spec.ranks[0], batch=spec.global_batch),), compute=replace(spec.compute, micro_batch=0)
     )

@@ -65,7 +65,7 @@ class Contestant:
         return {"seconds": seconds, "loss": loss, "peak_rss_mb": peak_rss_mb()}
 
     def profile(self) -> dict[str, Any]:
-        """Where the time of a step goes."""
+        """Share of the step time by kind of operation."""
         assert self._executable is not None
         assert self._sample is not None
         shares = breakdown(self._executable, self._sample.images, self._sample.labels)

@@ -1,4 +1,4 @@
-"""The four of the paper's networks that do not normalize, with nothing dropped: their batches may be cut anywhere.
+"""The four networks of the paper without batch normalization, with dropout disabled: any batch split is equivalent.
 
 clusterctl launch --model benchmarks/without_dropout.py:alexnet
 """
@@ -14,21 +14,21 @@ FULL: Shape = (224, 224, 3)
 
 
 def alexnet(classes: int = 1000, shape: Shape = FULL) -> Graph:
-    return _keeping_all(models.build("alexnet", classes, shape))
+    return _disable_dropout(models.build("alexnet", classes, shape))
 
 
 def googlenet(classes: int = 1000, shape: Shape = FULL) -> Graph:
-    return _keeping_all(models.build("googlenet", classes, shape))
+    return _disable_dropout(models.build("googlenet", classes, shape))
 
 
 def squeezenet_v1_0(classes: int = 1000, shape: Shape = FULL) -> Graph:
-    return _keeping_all(models.build("squeezenet_v1_0", classes, shape))
+    return _disable_dropout(models.build("squeezenet_v1_0", classes, shape))
 
 
 def squeezenet_v1_1(classes: int = 1000, shape: Shape = FULL) -> Graph:
-    return _keeping_all(models.build("squeezenet_v1_1", classes, shape))
+    return _disable_dropout(models.build("squeezenet_v1_1", classes, shape))
 
 
-def _keeping_all(graph: Graph) -> Graph:
+def _disable_dropout(graph: Graph) -> Graph:
     nodes = (replace(node, layer=Dropout(0.0)) if isinstance(node.layer, Dropout) else node for node in graph.nodes)
     return replace(graph, nodes=tuple(nodes))

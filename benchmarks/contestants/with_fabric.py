@@ -1,4 +1,4 @@
-"""Fabric as its documentation shows it: a ThreadingGroup, and `run` on it."""
+"""Fabric, used as in its documentation: `run` on a ThreadingGroup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our Fleet, as a command uses it: inventory, pinned host keys, one connection a phone, a command, its output."""
+"""Our Fleet, used as in clusterctl: inventory, pinned host keys, one connection per phone, one command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""parallel-ssh: libssh2 in C under gevent. It does not check host keys."""
+"""parallel-ssh: libssh2 in C under gevent. It does not verify host keys."""
 
 from __future__ import annotations
 
