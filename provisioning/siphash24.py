@@ -1,6 +1,6 @@
-"""siphash24 as pytools calls it, on phones: the real one is a C extension with a build system of its own.
+"""Replacement of siphash24 for pytools on phones: the original is a C extension with its own build system.
 
-What pytools hashes names entries of caches on the phone itself, nothing else.
+pytools uses the hashes only as names of cache entries on the phone.
 """
 
 from __future__ import annotations
@@ -8,6 +8,6 @@ from __future__ import annotations
 from hashlib import blake2b
 
 
-class siphash13:  # noqa: N801 - its name; a class, since pytools keeps it as an attribute of one
+class siphash13:  # noqa: N801 - name of the original; a class, because pytools stores it as a class attribute
     def __new__(cls, data: bytes = b"") -> blake2b:  # type: ignore[misc]
         return blake2b(data, digest_size=8)

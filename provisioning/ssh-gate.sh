@@ -1,6 +1,6 @@
-# Written by clusterctl: changes here are lost. All that the phones' key can start here, whatever was asked for.
-# What a neighbour asks for is data: it is matched as a whole, and only then run. orted is Open MPI's daemon; its words
-# are plain ones, or in quotes with nothing in them that a shell would read as anything else.
+# Managed by clusterctl: changes here are lost. Forced command of the key of the phones: the only commands it may run.
+# The requested command is data: it is matched as a whole before it is run. orted is the daemon of Open MPI; its arguments
+# are plain words, or quoted strings without characters that are special to a shell.
 plain='[A-Za-z0-9_.,:=/@%+-]+'
 quoted='"[^"$`\!]*"'
 orted="^ *orted( +($plain|$quoted))* *\$"
@@ -10,10 +10,10 @@ start=(bash -c "$SSH_ORIGINAL_COMMAND")
 if [[ $SSH_ORIGINAL_COMMAND == "$receive" ]]; then
   exec "${start[@]}"
 elif matches; then
-  # It listens where this connection came in: on the wired address.
+  # It listens on the address at which this connection arrived: the wired one.
   read -r _ _ wired _ <<<"$SSH_CONNECTION"
   [ ! -r ~/.clusterctl/wired ] || start=(bash ~/.clusterctl/wired "$wired" "${start[@]}")
   exec "${start[@]}"
 fi
-echo "this key starts Open MPI's daemon and takes datasets, and nothing else" >&2
+echo "this key may only start the Open MPI daemon and receive datasets" >&2
 exit 126

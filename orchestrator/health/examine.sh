@@ -1,20 +1,21 @@
-# Everything a doctor asks, in less than 25 s. After session.sh and processes.sh, with NEIGHBOR-ADDRESS PORT (or nothing).
-# Whatever may hang is bounded. Writes two small files at most, and removes them. One thing after the other, but for two that
-# mostly wait: Android 12 may kill the oldest of more than 32 processes, and the oldest is sshd.
+# Collects the facts of `doctor` in less than 25 s. Appended to session.sh and processes.sh.
+# Arguments: address and port of a neighbor, or none.
+# Everything that may hang has a timeout. Writes at most two small files, and removes them. Commands run one after another,
+# except two that mostly wait: Android 12 may kill the oldest of more than 32 processes, and the oldest is sshd.
 export LC_ALL=C
 neighbor=${1-} port=${2-}
 
-# probe NAME SECONDS COMMAND…: its exit code and the end of what it said. Not begun when all time is used up.
+# probe NAME SECONDS COMMAND…: prints its exit code and the end of its output. Skipped when no time is left.
 probe() {
-  local name=$1 seconds=$2 said left=$((23 - SECONDS))
+  local name=$1 seconds=$2 output left=$((23 - SECONDS))
   shift 2
   [ "$left" -ge 1 ] || return
   [ "$seconds" -le "$left" ] || seconds=$left
-  said=$(timeout -k 1 "$seconds" "$@" </dev/null 2>&1 | tail -c 600; exit "${PIPESTATUS[0]}")
+  output=$(timeout -k 1 "$seconds" "$@" </dev/null 2>&1 | tail -c 600; exit "${PIPESTATUS[0]}")
   local rc=$?
-  fact probe "$name" "$rc" "$(short "$said")"
+  fact probe "$name" "$rc" "$(short "$output")"
 }
-# pause SECONDS: without starting a process. Nobody ever writes to that pipe.
+# pause SECONDS: sleeps without starting a process, by reading from a pipe that is never written.
 exec {silent}<> <(:)
 pause() { read -rt "$1" -u "$silent"; }
 
@@ -25,11 +26,11 @@ for process in /proc/[0-9]*; do [ -O "$process" ] && count=$((count + 1)); done
 fact processes "$count"
 have termux-battery-status && probe battery 8 termux-battery-status &
 
-# Package managers that wait: no processor time between now and the end.
+# A package manager that uses no CPU time between here and the second reading is idle.
 declare -A spent
 while read -r pid _; do spent[$pid]=$(ticks "$pid"); done < <(managers)
 
-# Sleep first, while nothing else runs here. By the program: bash's own pauses begin anew when a process is held up.
+# Measure sleep first, while nothing else runs. With the `sleep` program, because `read -t` restarts after an interruption.
 slept=99999
 for _ in 1 2; do
   before=${EPOCHREALTIME/./}
@@ -48,7 +49,7 @@ while read -r pid name; do
   fact manager "$pid" "$name" "$age" "$(readlink "/proc/$pid/fd/0")" "$([ "$now" = "${spent[$pid]}" ] && echo idle || echo busy)"
 done < <(managers)
 
-# The clock of the cores under load: an idle one is slow by choice.
+# The clock of the cores under load: idle cores are slow on purpose.
 if [ -r /sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq ]; then
   while :; do :; done &
   load=$!
@@ -70,7 +71,7 @@ agent=$HOME/.clusterctl/agent/current
 if have python3; then
   probe python 10 python3 -c 'import sys; print(sys.platform)'
   [ -e "$agent/phone_agent" ] && PYTHONPATH=$agent probe agent 15 bash -c '
-    python3 -m phone_agent telemetry 2>&1 >/dev/null | tail -n 1  # of a traceback, the line that says what
+    python3 -m phone_agent telemetry 2>&1 >/dev/null | tail -n 1  # the last line of a traceback is the error
     exit "${PIPESTATUS[0]}"'
   if have mpirun; then
     probe mpi 15 mpirun -np 1 python3 -c 'from mpi4py import MPI; MPI.COMM_WORLD.Barrier()'
@@ -113,7 +114,7 @@ if have termux-wake-lock; then
   [ "$held" = "$boot $sshd" ] && fact wake_lock held || fact wake_lock free
 fi
 
-# In megabytes of 10^6 bytes, as the agent tells them.
+# In megabytes of 10^6 bytes, like the agent.
 fact disk_mb "$(df -Pk "$HOME" 2>/dev/null | { read -r _; read -r _ _ _ free _ && echo $((free * 1024 / 1000000)); })"
 while read -r key value _; do
   [ "$key" = MemAvailable: ] && fact memory_mb $((value * 1024 / 1000000))
@@ -124,7 +125,7 @@ for zone in /sys/class/thermal/thermal_zone*/temp; do
 done
 fact thermal "$zones"
 
-# Two things that files cannot do everywhere.
+# Shebang lines and hard links, which some phones do not allow.
 try=$HOME/.clusterctl-doctor.$$
 if { printf '#!/usr/bin/env bash\necho works\n' >"$try"; } 2>/dev/null && [ -s "$try" ]; then
   chmod 700 "$try"
@@ -133,6 +134,6 @@ if { printf '#!/usr/bin/env bash\necho works\n' >"$try"; } 2>/dev/null && [ -s "
 fi
 rm -f -- "$try" "$try.2"
 
-wait  # what many write at once is whole only if it is short
+wait  # output of parallel writers stays intact only if it is short
 dpkg-query -W -f 'fact\tpackage\t${Package}\t${Version}\t${db:Status-Status}\n' 2>/dev/null
 fact end "$EPOCHREALTIME"

@@ -1,4 +1,4 @@
-# Ends package managers that wait for an answer, and finishes what they began, without asking. After processes.sh.
+# Ends package managers that wait for input, and finishes their work without asking. Appended to processes.sh.
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 declare -A spent
 while read -r pid _; do spent[$pid]=$(ticks "$pid"); done < <(managers)

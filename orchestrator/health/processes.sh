@@ -1,14 +1,14 @@
-# Which processes run here. Facts of the user's own ones only: Android shows no others.
+# Functions about processes of this user: Android shows no others.
 
-# ticks PID: when it started and what it has computed, in hundredths of a second
+# ticks PID: prints its start time and CPU time, in hundredths of a second
 ticks() {
   local stat fields
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return
-  read -r -a fields <<<"${stat##*)}"  # the name before it may hold spaces and brackets
+  read -r -a fields <<<"${stat##*)}"  # the process name before it may contain spaces and brackets
   echo "${fields[19]} $((fields[11] + fields[12]))"
 }
 
-# Package managers: `PID NAME` a line
+# managers: prints `PID NAME` of each package manager
 managers() {
   local process name
   for process in /proc/[0-9]*; do
@@ -17,8 +17,8 @@ managers() {
   done
 }
 
-# find_sshd: in $sshd the one that listens (the outermost ancestor that is one), in $supervisor who would start it again:
-# boot (Termux:Boot's script, its process in $supervisor_pid), runit, none
+# find_sshd: sets $sshd to the listening sshd (the outermost one among the ancestors), and $supervisor to what restarts it:
+# boot (the script of Termux:Boot, whose process is $supervisor_pid), runit, none
 find_sshd() {
   local pid=$$ name parent key value
   sshd= supervisor=none supervisor_pid=

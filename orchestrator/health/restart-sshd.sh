@@ -1,5 +1,5 @@
-# After processes.sh: starts sshd again, with the environment that the Termux app gives, and kept by the boot script where there is one.
-# The session this runs in goes on. Exit codes: 3 sshd is not there or does not take its settings; nothing was ended then.
+# Restarts sshd with the environment of the Termux app, under the boot script if there is one. Appended to processes.sh.
+# This session continues. Exit code 3: sshd is missing or rejects its settings; nothing was stopped then.
 set -u
 prefix=${PREFIX:-/data/data/com.termux/files/usr}
 export PREFIX=$prefix PATH=$prefix/bin TMPDIR=$prefix/tmp LANG=${LANG:-en_US.UTF-8}
@@ -7,7 +7,7 @@ export ANDROID_DATA=${ANDROID_DATA:-/data} ANDROID_ROOT=${ANDROID_ROOT:-/system}
 for library in "$prefix/lib/libtermux-exec-ld-preload.so" "$prefix/lib/libtermux-exec.so"; do
   [ -e "$library" ] && export LD_PRELOAD=$library && break
 done
-# What else the app gives (am needs it) is found in another of its processes, if there is one.
+# Other variables of the app, which `am` needs, are copied from another of its processes, if there is one.
 for environ in /proc/[0-9]*/environ; do
   found=
   while IFS= read -r -d '' entry; do

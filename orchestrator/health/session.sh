@@ -1,5 +1,5 @@
-# What a session on this phone finds: its environment, network and cores. Reads only, starts nearly nothing.
-# Facts are lines of fields with tabs between them, the first of which is `fact`.
+# Prints facts about this session: environment, network and cores. Read-only; starts very few processes.
+# One fact per line, fields separated by tabs, the first of which is `fact`.
 fact() { local IFS=$'\t'; printf 'fact\t%s\n' "$*"; }
 short() { local text=${1//[$'\t\r\n']/ }; printf %s "${text:0:600}"; }
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -8,7 +8,7 @@ for name in PATH PREFIX TMPDIR LD_PRELOAD; do
 done
 [ -n "${TMPDIR-}" ] && [ -d "$TMPDIR" ] && [ -w "$TMPDIR" ] && fact tmp writable || fact tmp denied
 
-# From here on as Termux would have it, so that the rest can be told even if the session cannot.
+# From here on with the PATH of Termux, so that the rest works even in a broken session.
 prefix=${PREFIX:-/data/data/com.termux/files/usr}
 case :${PATH-}: in *":$prefix/bin:"*) ;; *) export PATH=$prefix/bin:${PATH-} ;; esac
 
@@ -21,11 +21,11 @@ for ip in ip /system/bin/ip; do
       name=${name%:}
       [ -n "$name" ] && fact interface "${name%%@*}"
     done < <("$ip" -o link show 2>/dev/null)
-    # By which interface this phone would begin to talk to whoever asks: not always the one it answers by.
+    # The interface of the route to this computer: not always the one on which the connection arrived.
     if [ -n "${SSH_CONNECTION-}" ]; then
-      way=$("$ip" -o -4 route get "${SSH_CONNECTION%% *}" 2>&1)
-      case $way in
-        *' dev '*) way=${way#* dev }; fact outbound "${way%% *}" ;;
+      route=$("$ip" -o -4 route get "${SSH_CONNECTION%% *}" 2>&1)
+      case $route in
+        *' dev '*) route=${route#* dev }; fact outbound "${route%% *}" ;;
         *unreachable*) fact outbound none ;;
       esac
     fi

@@ -1,6 +1,6 @@
-# How is this phone? Answers on any Termux, from a bare one to a busy worker, in one round trip.
-# First line: what answers. `agent`: its telemetry follows as JSON. `bare`: lines of "key value" follow.
-# Megabytes are of 10^6 bytes, as the agent's are; the kernel's and df's kilobytes are of 1024.
+# Prints the vital signs of the phone; works on any Termux, from a bare one to a busy worker.
+# First line: `agent` (its telemetry follows as JSON) or `bare` (lines of "key value" follow).
+# Megabytes are 10^6 bytes, like those of the agent; kilobytes of the kernel and df are 1024 bytes.
 agent=.clusterctl/agent/current
 if [ -e "$agent/phone_agent" ] && command -v python3 >/dev/null; then
   if telemetry=$(PYTHONPATH="$HOME/$agent" timeout 20 python3 -m phone_agent telemetry </dev/null); then

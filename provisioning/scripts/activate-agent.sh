@@ -1,5 +1,5 @@
-# Puts an agent release in use. Usage: activate-agent.sh RELEASE TREE_SHA256
-# The release lies in ~/.clusterctl/agent/releases/incoming; whatever is not exactly what was sent is refused.
+# Activates an agent release. Usage: activate-agent.sh RELEASE TREE_SHA256
+# The release is in ~/.clusterctl/agent/releases/incoming. It is refused unless its files have the given hash.
 set -eu
 release=$1 wanted=$2
 cd "$HOME/.clusterctl/agent"

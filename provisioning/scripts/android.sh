@@ -1,5 +1,5 @@
-# What is this Android like? Usage: android.sh INTERFACE PACKAGE...; run by /system/bin/sh over adb, reads only.
-# One fact a line, fields separated by tabs.
+# Prints facts about Android. Usage: android.sh INTERFACE PACKAGE...; run by /system/bin/sh over adb; read-only.
+# One fact per line, fields separated by tabs.
 fact() { printf '%s' "$1"; shift; for word in "$@"; do printf '\t%s' "$word"; done; printf '\n'; }
 
 fact begin 1
@@ -21,7 +21,7 @@ for name in stay_on_while_plugged_in wifi_on mobile_data captive_portal_mode ntp
   fact setting "$name" "$(settings get global "$name" 2>/dev/null)"
 done
 fact phantom "$(device_config get activity_manager max_phantom_processes 2>/dev/null)"
-# Android 12 knows the second question only, later ones the first.
+# Android 12 has only the second command, later versions the first.
 fact sync "$(device_config get_sync_disabled_for_tests 2>/dev/null)" \
   "$(device_config is_sync_disabled_for_tests 2>/dev/null)"
 dumpsys deviceidle whitelist 2>/dev/null | while read -r line; do fact whitelist "$line"; done

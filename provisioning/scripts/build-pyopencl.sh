@@ -1,14 +1,15 @@
-# Builds pyopencl where it was put, without a network. Usage: build-pyopencl.sh DIRECTORY
-# DIRECTORY holds pyopencl/ (source, with what it imports) and build/ (pure Python wheels). The wheel's name is the last line.
+# Builds a wheel of pyopencl without a network. Usage: build-pyopencl.sh DIRECTORY
+# DIRECTORY contains pyopencl/ (source, with its imports) and build/ (pure Python wheels). The last line of output is the
+# name of the wheel.
 set -eu
 cd "$HOME/$1"
 python3 -m pip install --quiet --no-index --no-deps --target site build/*.whl
 
-# It is linked with Termux's loader, which finds no driver on an Adreno. A worker loads the vendor's library first: of the
-# same name, it is the one that counts. Only calls of OpenCL 1.2 are used: Android's linker refuses a module whose driver
-# lacks a single one.
+# It is linked with the loader of Termux, which finds no driver on an Adreno. The agent loads the library of the vendor
+# first, and the linker then uses that, because it has the same name. Only OpenCL 1.2 calls are compiled in, because the
+# linker refuses a module if the driver lacks a single symbol.
 export CL_INC_DIR=$PREFIX/include CL_LIB_DIR=$PREFIX/lib CL_LIBNAME=OpenCL PYOPENCL_PRETEND_CL_VERSION=1.2
-# The wrapper is large and its work is small. A build type that CMake does not know has no flags but these, and no LTO.
+# Optimizing the wrapper gains nothing. A build type that CMake does not know adds no flags of its own and no LTO.
 export CXXFLAGS="-O1 -g0" SKBUILD_CMAKE_BUILD_TYPE=Plain
 export SKBUILD_WHEEL_PACKAGES="pyopencl;pytools;platformdirs;typing_extensions;siphash24"
 command -v clang++ >/dev/null && export CC=clang CXX=clang++

@@ -1,6 +1,6 @@
-# What is this phone like, and what is on it? Usage: facts.sh FILE...
-# One fact a line, fields separated by tabs; texts of many lines in base64. Reads only, and needs no Python.
-# A FILE is named '~/…' or '$PREFIX/…'; its mode and sha256 are told.
+# Prints facts about the phone and its Termux. Usage: facts.sh FILE...
+# One fact per line, fields separated by tabs; multi-line texts in base64. Read-only, and needs no Python.
+# Each FILE is '~/…' or '$PREFIX/…'; its mode and sha256 are printed.
 export LC_ALL=C
 fact() { local IFS=$'\t'; printf '%s\n' "$*"; }
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -16,7 +16,7 @@ encoded() { [ -f "$2" ] && [ -r "$2" ] && fact text "$1" "$(base64 -w0 <"$2")"; 
 fact begin 1
 fact epoch "$EPOCHREALTIME"
 
-# Without its app, termux-battery-status hangs: it is started first, bounded, and collected last.
+# termux-battery-status hangs without its app: start it first, with a timeout, and read its output last.
 if have termux-battery-status; then
   exec 7< <(timeout 8 termux-battery-status </dev/null 2>/dev/null | base64 -w0)
 fi
@@ -28,7 +28,7 @@ fact arch "$(dpkg --print-architecture 2>/dev/null)"
 fact ssh "$(ssh -V 2>&1)"
 fact disk_kb "$(df -Pk "$HOME" 2>/dev/null | { read -r _; read -r _ _ _ available _ && printf %s "$available"; })"
 
-# The sshd that listens: the outermost ancestor of this shell that is one.
+# The listening sshd is the outermost sshd among the ancestors of this shell.
 pid=$$ sshd=
 while [ "$pid" -gt 1 ] && [ -r "/proc/$pid/status" ]; do
   name= parent=0
@@ -95,7 +95,7 @@ for name in ("mpi4py", "pyopencl"):
     fact(name, module.version, " ".join((module.read_text("direct_url.json") or "").split()))
 ' 2>/dev/null)
   [ -n "$modules" ] && printf '%s\n' "$modules"
-  # Whether a GPU is worth pyopencl. Drivers hang and crash: in a process of its own, with an end.
+  # Is there a GPU that needs pyopencl? Drivers may hang or crash: a separate process, with a timeout.
   driver=/vendor/lib64/libOpenCL.so
   if [ -e "$driver" ] && ! [[ $modules == *pyopencl$'\t'* ]]; then
     fact opencl_devices "$(timeout 10 python3 -c '

@@ -1,5 +1,5 @@
-# Puts files in place. Usage: install-files.sh (MODE PATH)...; standard input: a tar with members 0, 1, 2, …
-# A PATH is '~/…' or '$PREFIX/…'. Each file is written beside its place and renamed over it.
+# Installs files. Usage: install-files.sh (MODE PATH)...; standard input: a tar archive with members 0, 1, 2, …
+# Each PATH is '~/…' or '$PREFIX/…'. Files are written next to their destination and renamed, so each is replaced atomically.
 set -eu
 umask 077
 stage=$(mktemp -d "$PREFIX/tmp/clusterctl.XXXXXX")
@@ -12,7 +12,7 @@ while [ $# -gt 0 ]; do
   case $path in
     '~/'*) path=$HOME/${path#\~/} ;;
     '$PREFIX/'*) path=$PREFIX/${path#\$PREFIX/} ;;
-    *) echo "not a place for files: $path" >&2 && exit 2 ;;
+    *) echo "not an allowed destination: $path" >&2 && exit 2 ;;
   esac
   mkdir -p "${path%/*}"
   cp "$stage/$number" "$path.clusterctl-new"

@@ -1,21 +1,21 @@
-# Work that outlives its connection.
-# Usage: job.sh start NAME TEXT ARGUMENT...   runs a script detached; one that runs already is left alone
-#        job.sh wait NAME SECONDS             waits that long for its end; prints its state and the end of its log
-#        job.sh stop NAME                     ends it and all it started
-# In ~/.clusterctl/jobs: NAME.log has its output, NAME.rc its exit code, NAME.pid its pid, start time and boot.
+# Background jobs that survive their SSH connection.
+# Usage: job.sh start NAME TEXT ARGUMENT...   runs a script detached, unless a job of that name is running
+#        job.sh wait NAME SECONDS             waits at most that long; prints the state and the end of the log
+#        job.sh stop NAME                     kills the job and its children
+# In ~/.clusterctl/jobs: NAME.log is its output, NAME.rc its exit code, NAME.pid its pid, start time and boot id.
 set -u
 verb=$1 name=$2
 shift 2
 job=$HOME/.clusterctl/jobs/$name
 
-# A pid is given out again, after a restart or long use; with its start time and the boot it is one process for ever.
+# Pids are reused; the pid together with the start time and the boot id is unique.
 identity() {
   local stat fields
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return
-  read -r -a fields <<<"${stat##*)}"  # the name before it may hold spaces and brackets
+  read -r -a fields <<<"${stat##*)}"  # the process name before it may contain spaces and brackets
   [ "${fields[0]}" != Z ] && echo "$1 ${fields[19]} $(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
 }
-runs() {
+is_running() {
   local known
   known=$(cat "$job.pid" 2>/dev/null) && [ -n "$known" ] && [ "$(identity "${known%% *}")" = "$known" ]
 }
@@ -25,7 +25,7 @@ case $verb in
     text=$1
     shift
     mkdir -p "${job%/*}" || exit
-    [ ! -e "$job.rc" ] && runs && echo already_running && exit
+    [ ! -e "$job.rc" ] && is_running && echo already_running && exit
     rm -f "$job.rc" "$job.pid" || exit
     setsid nohup bash -c "$(declare -f identity)"'
       job=$1 text=$2
@@ -45,9 +45,9 @@ case $verb in
   wait)
     end=$((SECONDS + $1))
     while [ ! -e "$job.rc" ]; do
-      runs || sleep 1  # the exit code may be a moment behind
+      is_running || sleep 1  # the exit code may be written a moment later
       [ -e "$job.rc" ] && break
-      runs || { echo lost; exit; }
+      is_running || { echo lost; exit; }
       [ $SECONDS -ge $end ] && echo running && exit
       sleep 0.5
     done
@@ -55,7 +55,7 @@ case $verb in
     tail -c 8000 "$job.log"
     ;;
   stop)
-    runs || exit 0
+    is_running || exit 0
     read -r pid _ <"$job.pid"
     kill -TERM -- "-$pid" 2>/dev/null
     for _ in {1..20}; do

@@ -1,7 +1,7 @@
-# Brings this phone to a snapshot: all that is installed, up or down to its version; then installs.
+# Upgrades or downgrades all installed packages to the versions of a snapshot, then installs packages.
 # Usage: packages.sh URL SHA256 PID NAME...
-# SHA256 is the sum of the repository's index, uncompressed; PID is the sshd that listens.
-# apt works in directories of its own: the phone's configured repository and its lists stay as they are.
+# SHA256 is that of the uncompressed index of the repository; PID is the listening sshd.
+# apt works in its own directories: the repository configured on the phone and its lists stay unchanged.
 set -u
 export DEBIAN_FRONTEND=noninteractive TERMUX_PKG_NO_MIRROR_SELECT=1 LC_ALL=C
 url=$1 index=$2 sshd=$3
@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 rm -rf "$work"
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial" || exit
 echo "deb [trusted=yes] $url stable main" >"$work/sources.list" || exit
-# Above 1000: the snapshot's version counts even where the phone has a newer one.
+# A priority above 1000 selects the version of the snapshot even if the phone has a newer one.
 printf '%s\n' 'Package: *' 'Pin: release o=clusterctl' 'Pin-Priority: 1001' >"$work/preferences" || exit
 
 keep=(-o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold)
@@ -23,24 +23,24 @@ apt=(
   -o Acquire::Languages=none -o Acquire::GzipIndexes=false -o Acquire::http::Timeout=20 -o Acquire::Retries=2
   -o APT::Install-Recommends=false -o DPkg::Lock::Timeout=180
 )
-# A partial upgrade breaks Termux, whose packages do not say which versions they need: everything moves to the snapshot
-# before anything new comes.
+# Termux packages do not state which versions they need, so a partial upgrade breaks them: first everything moves to the
+# versions of the snapshot, then new packages are installed.
 if [ -n "$(dpkg --audit 2>&1)" ]; then
   dpkg --force-confdef --force-confold --configure -a || exit
 fi
-# The sum came over ssh, the index over plain http; it lists the sums of all packages, which apt checks.
-is_ours() {
+# The index comes over plain http, its sha256 over ssh. The index contains the sums of all packages, which apt verifies.
+index_matches() {
   local found=("$work"/lists/*_Packages) sum
   sum=$(cat "${found[@]}" | sha256sum)
   [ ${#found[@]} -eq 1 ] && [ "${sum%% *}" = "$index" ] && return
-  echo "E: index_mismatch: the package index that arrived has sha256 ${sum%% *}, not $index" >&2
+  echo "E: index_mismatch: the received package index has sha256 ${sum%% *}, expected $index" >&2
   return 4
 }
 openssh() { dpkg-query -W -f '${Version}' openssh; }
 before=$(openssh)
-"${apt[@]}" --error-on=any update && is_ours && "${apt[@]}" dist-upgrade
+"${apt[@]}" --error-on=any update && index_matches && "${apt[@]}" dist-upgrade
 rc=$?
-# An sshd that was replaced under its feet cannot start the new version's sessions: it has to start again itself.
+# A running sshd whose program was replaced cannot start sessions of the new version: it must re-execute itself.
 [ "$(openssh)" = "$before" ] || [ -z "$sshd" ] || { sshd -t && kill -HUP "$sshd"; }
 [ $rc -eq 0 ] || exit $rc
 "${apt[@]}" install "$@"

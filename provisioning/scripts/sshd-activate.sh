@@ -1,6 +1,6 @@
-# Puts our sshd settings in use. Usage: sshd-activate.sh PID KEY; standard input: the drop-in
-# KEY, this computer's public key, must be allowed to log in before passwords are switched off.
-# Exit codes: 3 sshd refuses the settings, 4 they have no effect, 5 KEY is not authorised. Then all is as before.
+# Activates our sshd settings. Usage: sshd-activate.sh PID KEY; standard input: the drop-in file
+# KEY, the public key of the host, must be authorized before passwords are turned off.
+# Exit codes: 3 sshd rejects the settings, 4 they have no effect, 5 KEY is not authorized. The old settings remain then.
 set -eu
 umask 077
 pid=$1 key=$2
