@@ -1,9 +1,8 @@
-"""A scripted Android: what a phone's programs answer, from files that a test may look at and change.
+"""A simulated Android, whose state is a directory of files that tests read and change.
 
-The shell is a real one, so that quoting is put to the test; `pm`, `am`, `settings` and the rest are small scripts over
-the directory. Termux's programs are this computer's own, its apt is a stand-in that fetches the index through the
-cable, its sshd is a real OpenSSH server. /data/data/com.termux is a directory here: the path is replaced in every
-command.
+The shell is real, so that quoting is tested; `pm`, `am`, `settings` and others are small scripts on that directory. The
+programs of Termux are those of this computer, its apt is a fake that downloads the index through the cable, its sshd is
+a real OpenSSH server. /data/data/com.termux is a temporary directory: the path is replaced in every command.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ class Android:
     root: Path
     sdk: int = 29
     features: str = "shell_v2,cmd,stat_v2"
-    patience: int = 0  # how many looks it takes Termux to unpack its programs
-    known_apks: dict[str, Path] = field(default_factory=dict)  # what an APK's sha256 is, to its package manager
-    refusals: dict[str, str] = field(default_factory=dict)  # package -> why it is not installed
-    accepts: bool = True  # the dialog
+    unpack_polls: int = 0  # polls until Termux has unpacked its programs
+    known_apks: dict[str, Path] = field(default_factory=dict)  # package -> APK that the package manager reports
+    refusals: dict[str, str] = field(default_factory=dict)  # package -> error of its installation
+    accepts: bool = True  # the authorization dialog
     keys: list[rsa.RSAPublicKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -62,7 +61,7 @@ class Android:
         self._write_termux()
         self.adbd = Listener(self)
 
-    # what adb sees
+    # For adb
 
     @property
     def banner(self) -> bytes:
@@ -95,7 +94,7 @@ class Android:
         else:
             raise AssertionError(f"unknown service {service}")
 
-    # what a person or fate does
+    # Actions of a person, and faults
 
     def reboot(self) -> None:
         self.reboots += 1
@@ -128,7 +127,7 @@ class Android:
         (directory / "flags").write_text("[ DEBUGGABLE HAS_CODE ALLOW_CLEAR_USER_DATA ]\n")
         return "Success\n"
 
-    # what a test looks at
+    # For assertions
 
     def get(self, name: str) -> str:
         return (self.root / name).read_text().strip()
@@ -151,7 +150,7 @@ class Android:
     def reversed_ports(self) -> list[str]:
         return self._reverse.open_ports
 
-    # how it is made
+    # Internals
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -167,7 +166,7 @@ class Android:
         stream.write(self.install(stream.read(size)).encode())
 
     def _install_pushed(self, command: str) -> None:
-        """An adb that cannot stream pushes the APK first; `pm install` then says what became of it."""
+        """An adb without streaming pushes the APK first; `pm install` reports the result."""
         words = shlex.split(command)
         if words[:2] == ["pm", "install"]:
             self.put("install-answer", self.install((self.root / words[-1].lstrip("/")).read_bytes()).strip())
@@ -194,11 +193,11 @@ class Android:
         self.put("user_state", "RUNNING_UNLOCKED")
         self.put("lock_secure", "false")
         self.put("free_kb", "20000000")
-        self.put("patience", str(self.patience))
+        self.put("unpack_polls", str(self.unpack_polls))
         self.put("whitelist", "system,com.android.shell,2000")
 
     def _write_termux(self) -> None:
-        """What Termux's activity unpacks: made ready here, put in place by the `am` that starts it."""
+        """Prepare the programs that Termux unpacks; the simulated `am` moves them into place."""
         usr = self.root / "bootstrap"
         shutil.copytree(SCRIPTS / "termux", usr / "bin")
         (usr / "tmp").mkdir()
@@ -222,7 +221,7 @@ PermitRootLogin prohibit-password
         self.put("bootstrap/user", getpass.getuser())
 
     def _run_boot_script(self) -> None:
-        """Termux:Boot: only if somebody opened it once."""
+        """Termux:Boot runs its scripts only if it was opened before."""
         script = self.files / "home/.termux/boot/00-clusterctl"
         if not (self.root / "apps/com.termux.boot/opened").exists() or not os.access(script, os.X_OK):
             return

@@ -1,4 +1,4 @@
-"""APK files as far as they are read here: a zip with a binary manifest, native code, and a signing block."""
+"""Minimal APK files: a zip with a binary manifest, native code, and a signing block."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def manifest(package: str, *, debuggable: bool = True, shared_user: str = "com.t
 
 
 def binary_xml(text: str, *, utf8: bool = True) -> bytes:
-    """The attribute names with numbers come first in the pool, and may be empty there, as some tools leave them."""
+    """Attribute names with resource ids come first in the pool, and may be empty, as some tools write them."""
     root = ET.fromstring(text)  # noqa: S314  (written above)
     pool = list(_IDS)
     for element in root.iter():
@@ -116,7 +116,7 @@ def apk(
 
 
 def write_folder(directory: Path, **files: bytes) -> Path:
-    """APKs and their SHA256SUMS; the three right ones unless told otherwise."""
+    """Write APKs and their SHA256SUMS; by default the three valid ones."""
     directory.mkdir(parents=True, exist_ok=True)
     chosen = files or {name: apk(package) for name, package in PACKAGES.items()}
     for name, data in chosen.items():

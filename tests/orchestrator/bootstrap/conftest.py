@@ -1,4 +1,4 @@
-"""An adb server of the tests' own, and phones on it."""
+"""A separate adb server with simulated phones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NewPhone = Callable[..., Android]
 
 @dataclass(frozen=True)
 class Bench:
-    """A desk with a USB hub: adb, APKs, a package repository."""
+    """adb, APKs and a package repository."""
 
     root: Path
     environment: dict[str, str]
@@ -40,7 +40,7 @@ class Bench:
         ).stdout
 
     def plug_in(self, phone: Android) -> None:
-        """Returns when adb lists the phone, whether or not its owner has said yes."""
+        """Returns when adb lists the phone, authorized or not."""
         connecting = threading.Thread(target=self.adb, args=("connect", phone.adbd.name), daemon=True)
         connecting.start()
         eventually(lambda: phone.adbd.name in self.adb("devices"))
@@ -66,7 +66,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         write_folder(root / "apks"),
         write_repository(root / "upstream", [Deb(name) for name in names]),
     )
-    quiet = subprocess.DEVNULL  # pipes would be kept open by the server
+    quiet = subprocess.DEVNULL  # the server would keep pipes open
     environment = {**os.environ, **bench.environment}
     subprocess.run(["adb", "start-server"], env=environment, stdin=quiet, stdout=quiet, stderr=quiet, check=True)
     yield bench
@@ -75,7 +75,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 @pytest.fixture
 def on_bench(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """The same, with a state directory of this test's own."""
+    """The bench with a state directory for this test."""
     for name, value in bench.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("CLUSTERCTL_STATE", str(tmp_path / "state"))
@@ -85,7 +85,7 @@ def on_bench(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> B
 
 @pytest.fixture
 def new_phone(on_bench: Bench, tmp_path: Path) -> Iterator[NewPhone]:
-    """Phones, plugged in; gone afterwards."""
+    """A factory of plugged-in phones, which are removed afterwards."""
     with ExitStack() as stack:
 
         def make(**traits: object) -> Android:

@@ -1,8 +1,8 @@
-"""adb's wire protocol, the phone's side of it over TCP: real adb clients and servers cannot tell the difference.
+"""The phone side of the adb protocol over TCP, for the real adb client and server.
 
-Messages are six little-endian words (command, two arguments, length, sum, complement of the command) and data. A phone
-answers a connection with a token that the computer has to sign; without a key the phone knows, it asks its owner.
-After that both sides open streams to named services, and acknowledge every piece.
+A message is six little-endian words (command, two arguments, length, checksum, complement of the command) and data. The
+phone answers a connection with a token that the computer signs; if it does not know the key, it asks its owner. Then
+both sides open streams to named services and acknowledge every packet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAXDATA = 256 * 1024
 
 
 class Owner(Protocol):
-    """Who holds the phone, and what is on it."""
+    """The phone behind adbd: its keys, its services and the person who holds it."""
 
     keys: list[rsa.RSAPublicKey]
 
@@ -38,14 +38,14 @@ class Owner(Protocol):
     def banner(self) -> bytes: ...
 
     def ask(self, key: rsa.RSAPublicKey, gone: threading.Event) -> bool:
-        """The dialog on the screen."""
+        """The authorization dialog on the screen."""
         ...
 
     def serve(self, service: str, stream: Stream) -> None: ...
 
 
 class Stream:
-    """One of many conversations on a connection."""
+    """One of several streams on a connection."""
 
     def __init__(self, transport: Transport, local: int, remote: int) -> None:
         self.transport = transport
@@ -64,20 +64,20 @@ class Stream:
             self.transport.send(WRTE, self.local, self.remote, data[at : at + MAXDATA])
 
     def read(self, count: int) -> bytes:
-        """Exactly that many bytes; fewer only at the end."""
+        """Exactly `count` bytes; fewer only at the end."""
         while len(self._rest) < count:
-            piece = self.read_some()
-            if not piece:
+            packet = self.read_some()
+            if not packet:
                 break
-            self._rest += piece
+            self._rest += packet
         data, self._rest = self._rest[:count], self._rest[count:]
         return data
 
     def read_some(self) -> bytes:
-        piece = self.arrived.get()
-        if piece and not self.closed.is_set():
+        packet = self.arrived.get()
+        if packet and not self.closed.is_set():
             self.transport.send(OKAY, self.local, self.remote)
-        return piece
+        return packet
 
     def acknowledged(self) -> None:
         self._ready.release()
@@ -126,7 +126,7 @@ class Transport:
             self._sock.sendall(head + data)
 
     def open(self, service: str) -> Stream:
-        """A stream to the computer: what `adb reverse` is made of."""
+        """Open a stream to the computer, as `adb reverse` does."""
         stream = self._add(0)
         self.send(OPEN, stream.local, 0, service.encode() + b"\0")
         return stream
@@ -139,10 +139,10 @@ class Transport:
     def _exactly(self, count: int) -> bytes:
         data = b""
         while len(data) < count:
-            piece = self._sock.recv(count - len(data))
-            if not piece:
+            packet = self._sock.recv(count - len(data))
+            if not packet:
                 raise EOFError
-            data += piece
+            data += packet
         return data
 
     def _handle(self, command: int, first: int, second: int, data: bytes) -> None:
@@ -202,7 +202,7 @@ class Transport:
 
 
 def android_key(data: bytes) -> rsa.RSAPublicKey:
-    """`BASE64 user@host`; inside: the words of the modulus, its inverse, the modulus, R squared, the exponent."""
+    """`BASE64 user@host`, containing the length of the modulus, its inverse, the modulus, R squared, the exponent."""
     raw = base64.b64decode(data.split(b" ")[0].rstrip(b"\0"))
     (words,) = struct.unpack_from("<I", raw)
     modulus = int.from_bytes(raw[8 : 8 + 4 * words], "little")
@@ -211,7 +211,7 @@ def android_key(data: bytes) -> rsa.RSAPublicKey:
 
 
 def _signed(key: rsa.RSAPublicKey, signature: bytes, token: bytes) -> bool:
-    """The token stands where a SHA-1 digest would."""
+    """The token takes the place of a SHA-1 digest."""
     try:
         key.verify(signature, token, padding.PKCS1v15(), Prehashed(SHA1()))  # noqa: S303  (what adb does)
     except InvalidSignature:
@@ -220,7 +220,7 @@ def _signed(key: rsa.RSAPublicKey, signature: bytes, token: bytes) -> bool:
 
 
 class Listener:
-    """The phone's adbd."""
+    """The adbd of a phone."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -259,19 +259,19 @@ class Listener:
 
 
 def pump(stream: Stream, sock: socket.socket) -> None:
-    """Both ways between a stream and a socket, until either ends."""
+    """Copy in both directions between a stream and a socket until either ends."""
 
     def down() -> None:
         with contextlib.suppress(OSError):
-            while piece := stream.read_some():
-                sock.sendall(piece)
+            while packet := stream.read_some():
+                sock.sendall(packet)
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_WR)
 
     thread = threading.Thread(target=down, daemon=True)
     thread.start()
     with contextlib.suppress(OSError):
-        while piece := sock.recv(MAXDATA):
-            stream.write(piece)
+        while packet := sock.recv(MAXDATA):
+            stream.write(packet)
     stream.close()
     sock.close()

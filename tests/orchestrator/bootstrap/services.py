@@ -1,4 +1,4 @@
-"""What adbd offers on a stream: shells, file transfer, forwarding."""
+"""Services of adbd: shell, file transfer, port forwarding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STDIN, STDOUT, STDERR, EXIT, CLOSE_STDIN = 0, 1, 2, 3, 4
 
 
 def shell(stream: Stream, argv: list[str], environment: dict[str, str]) -> None:
-    """Shell protocol v2: packets of one byte kind, four bytes length, data."""
+    """Shell protocol v2: packets of type (1 byte), length (4 bytes) and data."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(argv, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
     threading.Thread(target=_feed, args=(stream, process), daemon=True).start()
@@ -76,24 +76,24 @@ def _receive(stream: Stream, file: Path) -> None:
         while True:
             head = stream.read(8)
             kind, length = head[:4], struct.unpack("<I", head[4:])[0]
-            if kind == b"DONE":  # its length is the time of last change
+            if kind == b"DONE":  # its length field is the modification time
                 break
             out.write(stream.read(length))
     stream.write(b"OKAY" + struct.pack("<I", 0))
 
 
 def connect(stream: Stream, address: str, port: int) -> None:
-    """`adb forward`: the computer calls a port of the phone."""
+    """`adb forward`: the computer connects to a port of the phone."""
     with contextlib.suppress(OSError), socket.create_connection((address, port), 5) as sock:
         sock.settimeout(None)
         pump(stream, sock)
 
 
 class Reverse:
-    """`adb reverse`: ports of the phone that lead to the computer."""
+    """`adb reverse`: ports of the phone that are forwarded to the computer."""
 
     def __init__(self, address: str) -> None:
-        self._address = address  # the phone's own loopback
+        self._address = address  # loopback address of the phone
         self._listeners: dict[str, socket.socket] = {}
 
     def command(self, stream: Stream, line: str) -> None:

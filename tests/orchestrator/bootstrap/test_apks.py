@@ -1,4 +1,4 @@
-"""APKs are understood, and refused, before any phone is touched."""
+"""APKs are parsed and verified before any phone is changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refusal(directory: Path) -> str:
     return caught.value.message
 
 
-def test_three_right_ones(tmp_path: Path) -> None:
+def test_valid_apks(tmp_path: Path) -> None:
     found = read_apks(write_folder(tmp_path, **RIGHT))
     assert [one.package for one in found] == ["com.termux", "com.termux.api", "com.termux.boot"]
     assert found.termux.component == "com.termux/com.termux.app.TermuxActivity"
@@ -43,14 +43,14 @@ def test_three_right_ones(tmp_path: Path) -> None:
         ({"boot": RIGHT["boot"][:-700]}, "boot.apk: not an APK"),
     ],
 )
-def test_wrong_ones(tmp_path: Path, changes: dict[str, bytes | None], message: str) -> None:
+def test_invalid_apks_are_refused(tmp_path: Path, changes: dict[str, bytes | None], message: str) -> None:
     files = {name: data for name, data in {**RIGHT, **changes}.items() if data is not None}
     write_folder(tmp_path, **files)
     with pytest.raises(UsageError, match=message):
         read_apks(tmp_path)
 
 
-def test_a_byte_that_changed_is_seen(tmp_path: Path) -> None:
+def test_a_changed_byte_is_detected(tmp_path: Path) -> None:
     path = write_folder(tmp_path, **RIGHT) / "termux.apk"
     data = bytearray(path.read_bytes())
     data[1000] ^= 1
@@ -59,7 +59,7 @@ def test_a_byte_that_changed_is_seen(tmp_path: Path) -> None:
     assert "download it again" in refusal(tmp_path)
 
 
-def test_sums(tmp_path: Path) -> None:
+def test_problems_of_sha256sums_are_reported(tmp_path: Path) -> None:
     assert "no such directory" in refusal(tmp_path / "none")
     directory = write_folder(tmp_path, **RIGHT)
     sums = directory / "SHA256SUMS"
@@ -92,8 +92,8 @@ def test_manifest_in_both_encodings(utf8: bool) -> None:  # noqa: FBT001
 
 @settings(max_examples=50)
 @given(data=st.data())
-def test_damage_is_a_value_error(data: st.DataObject) -> None:
-    """A manifest or an archive that somebody made to hurt: refused, or read as something else; never a crash."""
+def test_damaged_files_raise_only_value_error(data: st.DataObject) -> None:
+    """A malicious manifest or archive is refused or misread, but never crashes."""
     whole = data.draw(st.sampled_from([binary_xml(manifest("com.termux")), RIGHT["boot"]]))
     at = data.draw(st.integers(0, len(whole) - 1))
     broken = whole[:at] + data.draw(st.binary(max_size=8)) + whole[at + data.draw(st.integers(0, 8)) :]
@@ -104,7 +104,7 @@ def test_damage_is_a_value_error(data: st.DataObject) -> None:
             continue
 
 
-def test_a_zip_is_still_one_after_signing() -> None:
+def test_a_signed_zip_is_still_valid() -> None:
     import io
     import zipfile
 

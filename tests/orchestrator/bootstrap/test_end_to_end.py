@@ -1,4 +1,4 @@
-"""From a phone out of a drawer to one that lets this computer in: real adb, real ssh, a scripted Android."""
+"""From a new phone to one that accepts our login: real adb, real ssh, a simulated Android."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def inventory(tmp_path: Path) -> Path:
 
 
 class Desk:
-    """A person with an inventory."""
+    """A user with an inventory."""
 
     def __init__(self, bench: Bench, inventory: Path) -> None:
         self.inventory = inventory
@@ -64,14 +64,14 @@ class Desk:
         return ClusterState("desk")
 
     def bootstrap(self, *phones: Android, **changes: Any) -> BootstrapReport:
-        """`phones` become p1, p2, … unless --assign or the inventory says otherwise."""
+        """`phones` become p1, p2, … unless `pairs` is given."""
         pairs = tuple(f"{phone.adbd.name}=p{number}" for number, phone in enumerate(phones, start=1))
         options = replace(self.options, **{"pairs": pairs, **changes})
         self.events = []
         return bootstrap(self.cluster, self.cluster.phones, self.state, options, self._watch)
 
     def on_wait(self, words: str, do: Callable[[], object]) -> None:
-        """What the person does when told to; once."""
+        """What the user does, once, when these words are reported."""
         self._tasks[words] = do
 
     def _watch(self, event: Event) -> None:
@@ -96,8 +96,8 @@ def failure(report: BootstrapReport) -> tuple[str, str, str]:
     return phone.failure.step, phone.failure.error or "", phone.failure.remedy or ""
 
 
-def test_the_whole_way_and_a_second_time_nothing(desk: Desk, new_phone: NewPhone) -> None:
-    phone = new_phone(sdk=31, accepts=False, patience=2)
+def test_a_full_bootstrap_and_a_second_one_that_changes_nothing(desk: Desk, new_phone: NewPhone) -> None:
+    phone = new_phone(sdk=31, accepts=False, unpack_polls=2)
     phone.put("link", "3: eth0: <BROADCAST> mtu 1500 state UP link/ether 02:1a:9f:00:3c:07 brd ff:ff:ff:ff:ff:ff")
     desk.on_wait("accept the dialog on the phone's screen", lambda: setattr(phone, "accepts", True))
 
@@ -109,7 +109,7 @@ def test_the_whole_way_and_a_second_time_nothing(desk: Desk, new_phone: NewPhone
     assert not any("plug the phone" in what for what in desk.waits)
     _check_files(phone, desk)
     _check_settings(phone)
-    _check_memory(phone, desk)
+    _check_records(phone, desk)
     assert phone.reboots == 1
     assert phone.reversed_ports == []
     assert [one.name for one in report.remaining] == ["p2", "p3", "p4"]
@@ -162,7 +162,7 @@ def _check_settings(phone: Android) -> None:
     assert "am start -n com.termux.api/com.termux.api.activities.TermuxAPIMainActivity" in phone.calls
 
 
-def _check_memory(phone: Android, desk: Desk) -> None:
+def _check_records(phone: Android, desk: Desk) -> None:
     public = (phone.files / "usr/etc/ssh/ssh_host_ed25519_key.pub").read_text()
     learned = desk.cluster.phone("p1")
     assert (learned.serial, learned.mac, learned.host_key) == (phone.serial, "02:1a:9f:00:3c:07", key_body(public))
@@ -176,13 +176,13 @@ def _check_memory(phone: Android, desk: Desk) -> None:
     assert (journal["phone"], journal["host_key"], bool(journal["finished"])) == ("p1", key_body(public), True)
 
 
-def test_unplugged_in_the_middle_and_gone_on_with(desk: Desk, new_phone: NewPhone) -> None:
-    phone = new_phone(patience=3)
+def test_an_unplugged_phone_continues_in_the_next_run(desk: Desk, new_phone: NewPhone) -> None:
+    phone = new_phone(unpack_polls=3)
     desk.on_wait("Termux is unpacking its programs", phone.adbd.unplug)
     step, error, remedy = failure(desk.bootstrap(phone))
     assert (step, "disconnected from USB" in error) == ("unpack", True)
     assert "it continues where it stopped" in remedy
-    assert desk.cluster.phone("p1").serial is None  # nothing is written down of a phone that is half done
+    assert desk.cluster.phone("p1").serial is None  # an unfinished phone is not recorded
 
     installed = phone.get("apps/com.termux/grants")
     phone.adbd.plug_in()
@@ -195,8 +195,8 @@ def test_unplugged_in_the_middle_and_gone_on_with(desk: Desk, new_phone: NewPhon
     assert desk.cluster.phone("p1").serial == phone.serial
 
 
-def test_one_fails_and_the_other_is_done(desk: Desk, new_phone: NewPhone) -> None:
-    """At once: a Play Store Termux on an Android 9, and an adb without streaming to an Android 11."""
+def test_a_failed_phone_does_not_affect_the_other(desk: Desk, new_phone: NewPhone) -> None:
+    """In parallel: a Play Store Termux on Android 9, and an adb without streaming on Android 11."""
     refusal = (
         "INSTALL_FAILED_UPDATE_INCOMPATIBLE: Package com.termux signatures do not match previously installed version"
     )
@@ -207,13 +207,13 @@ def test_one_fails_and_the_other_is_done(desk: Desk, new_phone: NewPhone) -> Non
     assert "from another source (the Play Store, F-Droid) is already installed" in error
     assert f"adb -s {bad.adbd.name} uninstall com.termux" in remedy
     assert [phone.serial for phone in desk.cluster][:2] == [None, good.serial]
-    assert not [call for call in good.calls if call.startswith("device_config put")]  # Android 11 needs no such thing
+    assert not [call for call in good.calls if call.startswith("device_config put")]  # not needed on Android 11
     assert desk.state.failed.read_text() == '["p1"]\n'
     assert [one.name for one in report.remaining] == ["p1", "p3", "p4"]
 
 
 @pytest.mark.slow
-def test_a_phone_that_does_not_start_sshd_is_found_at_once(
+def test_a_phone_that_does_not_start_sshd_fails_in_the_restart_step(
     desk: Desk, new_phone: NewPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestrator.bootstrap.steps.restart._SSHD_SECONDS", 1.0)
@@ -233,9 +233,7 @@ def test_a_phone_that_does_not_start_sshd_is_found_at_once(
         ("props/sys.boot_completed", "", "Android is still starting"),
     ],
 )
-def test_what_hands_must_do_is_waited_for_and_told(
-    desk: Desk, new_phone: NewPhone, name: str, value: str, task: str
-) -> None:
+def test_manual_steps_are_reported(desk: Desk, new_phone: NewPhone, name: str, value: str, task: str) -> None:
     phone = new_phone()
     phone.put(name, value)
     step, _, remedy = failure(desk.bootstrap(phone, wait=0.0))
@@ -244,7 +242,7 @@ def test_what_hands_must_do_is_waited_for_and_told(
     assert "apps" not in {path.name for path in phone.root.iterdir()}
 
 
-def test_too_little_room_and_too_old(desk: Desk, new_phone: NewPhone) -> None:
+def test_unsupported_phones_are_refused(desk: Desk, new_phone: NewPhone) -> None:
     phone = new_phone()
     phone.put("free_kb", "900000")
     assert "900 MB of storage free" in failure(desk.bootstrap(phone))[1]
@@ -256,7 +254,7 @@ def test_too_little_room_and_too_old(desk: Desk, new_phone: NewPhone) -> None:
     assert phone.calls == [call for call in phone.calls if call.split()[1].startswith(("get", "path", "is_"))]
 
 
-def test_the_command(desk: Desk, new_phone: NewPhone, on_bench: Bench) -> None:
+def test_dry_run_json_and_refusals_of_the_command(desk: Desk, new_phone: NewPhone, on_bench: Bench) -> None:
     """A dry run prints every adb line and changes nothing; an unknown phone is refused; --json is one document."""
     phone = new_phone()
 

@@ -1,4 +1,4 @@
-"""The parts that need no phone: who is who, what adb says, what a phone says of itself."""
+"""Unit tests without a phone: assignment, adb output, facts, plans."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def assigned(
     return {each.usb_phone.serial: each.phone.name for each in found}
 
 
-class TestAssigning:
-    def test_by_the_inventory_by_hand_and_by_free_ports(self) -> None:
+class TestAssignment:
+    def test_by_inventory_by_flag_and_by_free_ports(self) -> None:
         both = [usb_phone("R58M2"), usb_phone("NEW", "10.0.0.1:5555")]
         assert assigned(both, "NEW=sw1:3") == {"R58M2": "p2", "NEW": "p3"}
         assert assigned(both, "10.0.0.1:5555=p4") == {"R58M2": "p2", "NEW": "p4"}
@@ -68,15 +68,15 @@ class TestAssigning:
             ([usb_phone("A")], ["A=p1", "A=p3"], "A is given twice"),
         ],
     )
-    def test_refusals(self, usb_phones: list[UsbPhone], pairs: list[str], message: str) -> None:
+    def test_invalid_assignments_are_refused(self, usb_phones: list[UsbPhone], pairs: list[str], message: str) -> None:
         with pytest.raises(UsageError, match=message):
             assigned(usb_phones, *pairs)
 
-    def test_no_port_is_left(self) -> None:
+    def test_too_few_free_ports_are_an_error(self) -> None:
         with pytest.raises(UsageError, match="no free port left for B"):
             assigned([usb_phone("A"), usb_phone("B")], fill=True, selected=PHONES[:2])
 
-    def test_serials(self) -> None:
+    def test_selection_by_serial(self) -> None:
         both = [usb_phone("A"), usb_phone("B", "10.0.0.1:5555")]
         assert select_usb_phones(both, []) == tuple(both)
         assert select_usb_phones(both, ["10.0.0.1:5555"]) == (both[1],)
@@ -111,25 +111,25 @@ class TestAdb:
             (None, "plug the phone in"),
         ],
     )
-    def test_every_state_has_its_way_out(self, state: str | None, words: str) -> None:
+    def test_every_state_has_a_remedy(self, state: str | None, words: str) -> None:
         assert words in remedy_for_state(state)
 
-    def test_a_missing_adb_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_a_missing_adb_is_reported(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(UsageError, match="adb is not installed") as caught:
             Adb.find()
         assert caught.value.remedy == "apt-get install adb"
 
-    def test_it_is_ended_when_it_takes_too_long(self, tmp_path: Path) -> None:
+    def test_it_is_killed_at_the_time_limit(self, tmp_path: Path) -> None:
         with pytest.raises(AdbError, match=r"not finished after 0\.2 s"):
             Adb(program(tmp_path, "exec sleep 600")).run("devices", timeout=0.2)
 
-    def test_it_is_ended_when_it_says_too_much(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_is_killed_at_the_output_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(adb_module, "_MAX_OUTPUT", 10_000)
         with pytest.raises(AdbError, match="of output"):
             Adb(program(tmp_path, "exec yes")).run("devices")
 
-    def test_it_need_not_read_what_it_is_given(self, tmp_path: Path) -> None:
+    def test_it_need_not_read_its_input(self, tmp_path: Path) -> None:
         assert Adb(program(tmp_path, "exit 3")).run("devices", stdin=b"x" * 2**20).rc == 3
 
     def test_every_word_is_quoted(self) -> None:
@@ -170,15 +170,15 @@ LINES = [
 ]
 
 
-class TestSeen:
-    def test_what_a_phone_says(self) -> None:
-        seen = parse_android_facts("a greeting\n" + "\n".join(LINES))
-        assert (seen.serial, seen.sdk, seen.screen_lock, seen.mac) == ("R58M1", 31, False, "02:1a:9f:00:3c:07")
-        assert seen.sync_disabled
-        assert seen.whitelist == {"com.termux.boot"}
-        assert (seen.apps["com.termux"].opened, seen.apps["com.termux"].grants) == (True, frozenset({"DUMP"}))
+class TestAndroidFacts:
+    def test_facts_are_parsed(self) -> None:
+        facts = parse_android_facts("a greeting\n" + "\n".join(LINES))
+        assert (facts.serial, facts.sdk, facts.screen_lock, facts.mac) == ("R58M1", 31, False, "02:1a:9f:00:3c:07")
+        assert facts.sync_disabled
+        assert facts.whitelist == {"com.termux.boot"}
+        assert (facts.apps["com.termux"].opened, facts.apps["com.termux"].grants) == (True, frozenset({"DUMP"}))
 
-    def test_what_broke_off_is_told(self) -> None:
+    def test_incomplete_facts_are_refused(self) -> None:
         with pytest.raises(AdbError, match="facts script did not finish"):
             parse_android_facts("\n".join(LINES[:-1]))
 
@@ -192,21 +192,21 @@ class TestSeen:
         keys = ["prop", "user", "disk_kb", "sync", "whitelist", "package", "about", "link", "run_as"]
         lines = [f"{data.draw(st.sampled_from(keys))}\t{text}" for text in noise]
         try:
-            seen = parse_android_facts("\n".join([*LINES[:2], *lines, *LINES[2:]]))
+            facts = parse_android_facts("\n".join([*LINES[:2], *lines, *LINES[2:]]))
         except PhoneError:
             return
-        assert "\n" not in seen.device
-        assert "\x1b" not in seen.device
+        assert "\n" not in facts.device
+        assert "\x1b" not in facts.device
 
 
 class TestPlans:
     @pytest.mark.parametrize(("sdk", "lines"), [(28, 0), (30, 0), (31, 2), (32, 3)])
     def test_phantom_processes_by_android(self, sdk: int, lines: int) -> None:
         actions = PowerStep().plan(PhoneFacts(android_facts(sdk=sdk)), config())
-        told = [one for one in actions if "device_config" in one.adb[-1] or "phantom" in one.adb[-1]]
-        assert len(told) == lines
+        limits = [one for one in actions if "device_config" in one.adb[-1] or "phantom" in one.adb[-1]]
+        assert len(limits) == lines
 
-    def test_what_is_right_is_left_alone(self) -> None:
+    def test_correct_settings_are_not_changed(self) -> None:
         right = {"stay_on_while_plugged_in": "7", "captive_portal_mode": "0", "auto_time": "1", "wifi_on": "0"}
         assert not SettingsStep().plan(PhoneFacts(android_facts(settings={**right, "mobile_data": "0"})), config())
         lines = SettingsStep().plan(PhoneFacts(android_facts(settings={**right, "mobile_data": "1"})), config())

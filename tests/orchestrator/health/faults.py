@@ -1,4 +1,4 @@
-"""Every way a phone breaks, as it is brought about in a lab, and what doctor must say of it."""
+"""Faults of phones in a lab, and what `doctor` must report of each."""
 
 from __future__ import annotations
 
@@ -21,65 +21,65 @@ def nothing(lab: TestLab, phone: str) -> None:
 
 
 @dataclass(frozen=True)
-class Injury:
+class Fault:
     check: str
     row: int | None
     phone: str
     settings: tuple[str, ...]  # of `lab set`
-    evidence: str  # what doctor's evidence must hold
-    heal: tuple[str, ...]
-    after: Act = nothing  # once the settings are made
+    evidence: str  # must be part of the reported evidence
+    repair_settings: tuple[str, ...]
+    after: Act = nothing  # runs after the settings are applied
     undo: Act = nothing
 
-    def inflict(self, lab: TestLab) -> None:
+    def inject(self, lab: TestLab) -> None:
         if self.settings:
             apply_settings(lab.directory, self.phone, [*self.settings])
         self.after(lab, self.phone)
 
-    def cure(self, lab: TestLab) -> None:
+    def repair(self, lab: TestLab) -> None:
         self.undo(lab, self.phone)
-        if self.heal:
-            apply_settings(lab.directory, self.phone, [*self.heal])
+        if self.repair_settings:
+            apply_settings(lab.directory, self.phone, [*self.repair_settings])
 
 
 @dataclass(frozen=True)
-class Verdict:
-    injury: Injury
+class Detection:
+    fault: Fault
     severity: str = ""
     evidence: str = ""
     remedy: str = ""
     kind: str = ""
 
     @property
-    def right(self) -> bool:
-        return bool(self.remedy) and self.injury.evidence in self.evidence
+    def correct(self) -> bool:
+        return bool(self.remedy) and self.fault.evidence in self.evidence
 
     def __str__(self) -> str:
-        row = self.injury.row or "+"
-        mark = "yes" if self.right else "NO"
+        row = self.fault.row or "+"
+        mark = "yes" if self.correct else "NO"
         return (
-            f"{row!s:>3} {self.injury.check:<16} {self.injury.phone} {mark:<4} {self.severity:<6} {self.evidence[:110]}"
+            f"{row!s:>3} {self.fault.check:<16} {self.fault.phone} {mark:<4} {self.severity:<6} {self.evidence[:110]}"
         )
 
 
-def verdicts(report: dict[str, Any], injuries: Sequence[Injury]) -> Iterator[Verdict]:
-    """What doctor said of each injured phone."""
-    for injury in injuries:
-        yield next(_matching(report, injury), Verdict(injury))
+def detections(report: dict[str, Any], faults: Sequence[Fault]) -> Iterator[Detection]:
+    """What doctor reported of each fault."""
+    for fault in faults:
+        yield next(_matching(report, fault), Detection(fault))
 
 
-def _matching(report: dict[str, Any], injury: Injury) -> Iterator[Verdict]:
+def _matching(report: dict[str, Any], fault: Fault) -> Iterator[Detection]:
     for finding in report["findings"]:
-        if (finding["check"], finding["row"]) != (injury.check, injury.row):
+        if (finding["check"], finding["row"]) != (fault.check, fault.row):
             continue
         for each in finding["phones"]:
-            if each["phone"] == injury.phone:
-                yield Verdict(injury, finding["severity"], each["evidence"], finding["remedy"], finding["remedy_kind"])
+            if each["phone"] == fault.phone:
+                yield Detection(fault, finding["severity"], each["evidence"], finding["remedy"], finding["remedy_kind"])
 
 
 def trip_penalties(lab: TestLab, phone: str) -> None:
-    """What doctor never does: connections that do not log in."""
-    lab.on(phone, "bash", "-c", f"mv {DROP_IN} {DROP_IN}.aside")  # which exempts this computer
+    """Open connections that do not log in, until sshd penalizes this computer."""
+    lab.on(phone, "bash", "-c", f"mv {DROP_IN} {DROP_IN}.aside")  # it exempts this computer
     apply_settings(lab.directory, phone, ["sshd=down", "sshd=up"])
     network, address = LabNetwork(lab.directory), _address(lab, phone)
     eventually(lambda: _turned_away(network, address))
@@ -103,7 +103,7 @@ def restart(lab: TestLab, phone: str) -> None:
 
 
 def many_processes(lab: TestLab, phone: str) -> None:
-    """More than the 32 that Android 12 allows; then the phone as it is found afterwards."""
+    """Start more than the 32 processes that Android 12 allows; then turn the limit off for the examination."""
     lab.on(phone, "bash", "-c", "for n in {1..40}; do setsid sleep 60 >/dev/null 2>&1 & done; sleep 2", check=False)
     apply_settings(lab.directory, phone, ["phantom=off", "sshd=up"])
 
@@ -116,19 +116,19 @@ def bring_openmpi_settings_back(lab: TestLab, phone: str) -> None:
     lab.on(phone, "bash", "-c", "mv ~/.openmpi/aside ~/.openmpi/mca-params.conf")
 
 
-UNGUARDED = """
+BREAK_AGENT = """
 agent=$(readlink -f ~/.clusterctl/agent/current)/phone_agent
 mv $agent/device/telemetry.py $agent/device/aside
 printf 'def collect():\\n    return open("/proc/stat").read()\\n' >$agent/device/telemetry.py
 """
 
 
-def unguarded_agent(lab: TestLab, phone: str) -> None:
-    """An agent that reads what Android hides, as psutil does."""
-    lab.on(phone, "bash", "-c", UNGUARDED)
+def break_agent(lab: TestLab, phone: str) -> None:
+    """Make the agent read a file that Android hides, as psutil does."""
+    lab.on(phone, "bash", "-c", BREAK_AGENT)
 
 
-def guarded_agent(lab: TestLab, phone: str) -> None:
+def repair_agent(lab: TestLab, phone: str) -> None:
     lab.on(phone, "bash", "-c", "cd ~/.clusterctl/agent/current/phone_agent/device && mv aside telemetry.py")
 
 
@@ -142,16 +142,16 @@ def _address(lab: TestLab, phone: str) -> str:
     return f"10.77.{int(switch)}.{int(port)}"
 
 
-FIRST: tuple[Injury, ...] = (
-    Injury("environment", 4, "p1-01", ("environment=bare",), "PATH is /system/bin", ("environment=termux",)),
-    Injury("host-key", 15, "p1-02", ("hostkey=shared:p1-01",), "p1-01 has the same host key", ("hostkey=new",)),
-    Injury("interfaces", 11, "p1-03", ("cellular=on",), "rmnet_data0 10.200.", ("cellular=off",)),
-    Injury("battery-silent", 20, "p1-03", ("battery=hang",), "did not answer in 8 s", ("battery=ok",)),
-    Injury("outbound", 12, "p1-04", ("outbound=blocked",), "cannot connect to", ("outbound=ok",)),
-    Injury("no-temperature", 21, "p1-04", ("thermal=denied",), "/sys/class/thermal", ("thermal=readable",)),
-    Injury("little-cores", 17, "p1-05", ("cpuset=background",), "may use only cores", ("cpuset=foreground",)),
-    Injury("throttled", 18, "p1-06", ("throttle=0.33",), "MHz under load", ("throttle=1",)),
-    Injury(
+FIRST: tuple[Fault, ...] = (
+    Fault("environment", 4, "p1-01", ("environment=bare",), "PATH is /system/bin", ("environment=termux",)),
+    Fault("host-key", 15, "p1-02", ("hostkey=shared:p1-01",), "p1-01 has the same host key", ("hostkey=new",)),
+    Fault("interfaces", 11, "p1-03", ("cellular=on",), "rmnet_data0 10.200.", ("cellular=off",)),
+    Fault("battery-silent", 20, "p1-03", ("battery=hang",), "did not answer in 8 s", ("battery=ok",)),
+    Fault("outbound", 12, "p1-04", ("outbound=blocked",), "cannot connect to", ("outbound=ok",)),
+    Fault("no-temperature", 21, "p1-04", ("thermal=denied",), "/sys/class/thermal", ("thermal=readable",)),
+    Fault("little-cores", 17, "p1-05", ("cpuset=background",), "may use only cores", ("cpuset=foreground",)),
+    Fault("throttled", 18, "p1-06", ("throttle=0.33",), "MHz under load", ("throttle=1",)),
+    Fault(
         "shared-memory",
         9,
         "p2-01",
@@ -161,8 +161,8 @@ FIRST: tuple[Injury, ...] = (
         after=forget_openmpi_settings,
         undo=bring_openmpi_settings_back,
     ),
-    Injury("hard-links", None, "p2-02", ("hardlinks=denied",), "hard links are refused", ("hardlinks=ok",)),
-    Injury(
+    Fault("hard-links", None, "p2-02", ("hardlinks=denied",), "hard links are refused", ("hardlinks=ok",)),
+    Fault(
         "power",
         22,
         "p2-02",
@@ -170,14 +170,14 @@ FIRST: tuple[Injury, ...] = (
         "PLUGGED_USB but DISCHARGING",
         ("battery.status=CHARGING", "battery.plugged=PLUGGED_AC"),
     ),
-    Injury("sshd", 2, "p2-03", ("sshd=down",), "connection refused on port 8022", ("sshd=up",)),
-    Injury("temporary-files", 10, "p2-04", ("tmpdir=missing",), "TMPDIR", ("tmpdir=ok",)),
-    Injury("clock", 25, "p2-04", ("clock=+90",), "s ahead", ("clock=0",)),
-    Injury("disk", None, "p2-05", ("disk=full",), "MB of storage free", ("disk=free",)),
-    Injury("ethernet", 13, "p2-06", ("interface=usb0",), "no other address nearby", ("interface=eth0",)),
+    Fault("sshd", 2, "p2-03", ("sshd=down",), "connection refused on port 8022", ("sshd=up",)),
+    Fault("temporary-files", 10, "p2-04", ("tmpdir=missing",), "TMPDIR", ("tmpdir=ok",)),
+    Fault("clock", 25, "p2-04", ("clock=+90",), "s ahead", ("clock=0",)),
+    Fault("disk", None, "p2-05", ("disk=full",), "MB of storage free", ("disk=free",)),
+    Fault("ethernet", 13, "p2-06", ("interface=usb0",), "no other address nearby", ("interface=eth0",)),
 )
-SECOND: tuple[Injury, ...] = (
-    Injury(
+SECOND: tuple[Fault, ...] = (
+    Fault(
         "penalties",
         1,
         "p1-01",
@@ -187,10 +187,10 @@ SECOND: tuple[Injury, ...] = (
         after=trip_penalties,
         undo=exempt_again,
     ),
-    Injury("boot", 3, "p1-02", ("boot=broken",), "the phone restarted", ("boot=ok", "sshd=up"), after=restart),
-    Injury("interpreters", 5, "p1-03", ("preload=missing",), "LD_PRELOAD is empty", ("preload=ok",)),
-    Injury("linker", 6, "p1-04", ("linker=broken",), "CANNOT LINK EXECUTABLE", ("linker=ok",)),
-    Injury(
+    Fault("boot", 3, "p1-02", ("boot=broken",), "the phone restarted", ("boot=ok", "sshd=up"), after=restart),
+    Fault("interpreters", 5, "p1-03", ("preload=missing",), "LD_PRELOAD is empty", ("preload=ok",)),
+    Fault("linker", 6, "p1-04", ("linker=broken",), "CANNOT LINK EXECUTABLE", ("linker=ok",)),
+    Fault(
         "package-manager",
         7,
         "p1-05",
@@ -199,20 +199,20 @@ SECOND: tuple[Injury, ...] = (
         ("apt=ok",),
         after=wait_a_moment,
     ),
-    Injury("versions", 8, "p1-06", ("packages=old",), "openmpi", ("packages=ok",)),
-    Injury("sleepy", 19, "p2-01", ("doze=on",), "`sleep 1` took", ("doze=off",)),
-    Injury("address", 14, "p2-02", ("address=changed",), "its host key answers at", ("address=ok",)),
-    Injury("phantom-killer", 16, "p2-03", ("phantom=on",), "Trimming phantom", (), after=many_processes),
-    Injury("opencl", 24, "p2-04", ("opencl=no-platform",), "no platform", ("opencl=ok",)),
-    Injury(
+    Fault("versions", 8, "p1-06", ("packages=old",), "openmpi", ("packages=ok",)),
+    Fault("sleepy", 19, "p2-01", ("doze=on",), "`sleep 1` took", ("doze=off",)),
+    Fault("address", 14, "p2-02", ("address=changed",), "its host key answers at", ("address=ok",)),
+    Fault("phantom-killer", 16, "p2-03", ("phantom=on",), "Trimming phantom", (), after=many_processes),
+    Fault("opencl", 24, "p2-04", ("opencl=no-platform",), "no platform", ("opencl=ok",)),
+    Fault(
         "agent",
         23,
         "p2-05",
         ("proc=masked", "platform=android"),
         "PermissionError",
         ("platform=linux",),
-        after=unguarded_agent,
-        undo=guarded_agent,
+        after=break_agent,
+        undo=repair_agent,
     ),
-    Injury("host-key", 15, "p2-06", ("hostkey=new",), "host key changed", ()),
+    Fault("host-key", 15, "p2-06", ("hostkey=new",), "host key changed", ()),
 )

@@ -1,4 +1,4 @@
-"""Phones as they are seen, healthy unless something is changed."""
+"""Sample observations of phones, healthy unless changed."""
 
 from __future__ import annotations
 
@@ -69,26 +69,26 @@ FACTS = DoctorFacts(
     thermal="readable",
     opencl_library=True,
 )
-COMMON = ClusterFacts(
+CLUSTER = ClusterFacts(
     interface="eth0", subnet=SUBNET, versions=dict(FACTS.packages), sizes={"sw1": 8}, host="10.77.0.1", now=1_000_000.0
 )
-HEALTHY = Observation(phone(), ContactResult(), FACTS, cluster=COMMON, neighbor=phone(2))
+HEALTHY = Observation(phone(), ContactResult(), FACTS, cluster=CLUSTER, neighbor=phone(2))
 
 
-def told(**changes: Any) -> Observation:
-    """Healthy but for these facts; `ran` is added to what ran."""
+def with_facts(**changes: Any) -> Observation:
+    """Healthy except for these facts; `probes` are added to the healthy ones."""
     if "probes" in changes:
         changes["probes"] = {**FACTS.probes, **changes["probes"]}
     return replace(HEALTHY, facts=replace(FACTS, **changes))
 
 
-def session(**changes: Any) -> Observation:
-    return told(session=replace(SESSION, **changes))
+def with_session(**changes: Any) -> Observation:
+    return with_facts(session=replace(SESSION, **changes))
 
 
-def unreached(code: ErrorCode | None, phase: Phase = Phase.TCP, **changes: Any) -> Observation:
+def unreachable(code: ErrorCode | None, phase: Phase = Phase.TCP, **changes: Any) -> Observation:
     contact = ContactResult(phase, "this is how it failed", "", code, **changes)
-    return Observation(phone(), contact, cluster=COMMON)
+    return Observation(phone(), contact, cluster=CLUSTER)
 
 
 def check(name: str) -> Check:

@@ -1,4 +1,4 @@
-"""What is computed around the checks: neighbours, versions, memory, addresses to look at, the folded report."""
+"""The examination around the checks: neighbors, versions, history, address scan, folded report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from orchestrator.health.session_facts import parse_cores, parse_session_facts, 
 from orchestrator.inventory.model import Cluster, Switch
 from orchestrator.view.doctor import print_report
 from phone_agent.device.memory import free_disk_mb
-from tests.orchestrator.health.samples import FACTS, HEALTHY, SUBNET, phone, told
+from tests.orchestrator.health.samples import FACTS, HEALTHY, SUBNET, phone, with_facts
 
 NOW = (1000.0, 1010.0)
 
@@ -43,21 +43,21 @@ def shown(found: DoctorReport) -> str:
 
 
 def clock_wrong(port: int, seconds: float = 90.0, serial: str | None = None) -> Observation:
-    return replace(told(clock_ahead_s=seconds), phone=phone(port, serial=serial))
+    return replace(with_facts(clock_ahead_s=seconds), phone=phone(port, serial=serial))
 
 
-def test_each_phone_calls_the_next_and_is_called_once() -> None:
+def test_each_phone_calls_its_ring_neighbor() -> None:
     ring = [phone(port) for port in (1, 2, 4)]
     assert ring_neighbors(ring) == {ring[0]: ring[1], ring[1]: ring[2], ring[2]: ring[0]}
     assert ring_neighbors(ring[:1]) == {}
 
 
-def test_the_usual_version_is_the_one_most_phones_have() -> None:
+def test_the_most_common_version_is_that_of_most_phones() -> None:
     odd = replace(FACTS, packages={"openmpi": "4.1.4-2"})
     assert most_common_versions([FACTS, odd, FACTS])["openmpi"] == "4.1.5-1"
 
 
-def test_phones_with_the_same_trouble_are_one_line_with_all_their_evidence() -> None:
+def test_phones_with_the_same_problem_share_a_line() -> None:
     found = report(clock_wrong(1), clock_wrong(2, 91.0), clock_wrong(3, 80.0))
     assert len(found.problems) == 1
     problem = found.problems[0].as_json()
@@ -67,28 +67,28 @@ def test_phones_with_the_same_trouble_are_one_line_with_all_their_evidence() -> 
     assert "clock is 90 s ahead (and 2 similar)" in shown(found)
 
 
-def test_adb_lines_name_the_phone_s_serial_number() -> None:
+def test_adb_commands_contain_the_serial_number() -> None:
     lines = report(clock_wrong(1, serial="R58M1")).problems[0].adb_lines
     assert lines[0] == "adb -s R58M1 shell settings put global ntp_server 10.77.0.1"
     both = tuple(command_lines([phone(1, serial="A"), phone(2, serial="B"), phone(3)], ["shell true"]))
     assert both == ("for serial in A B; do adb -s $serial shell true; done", "adb -s SERIAL shell true")
 
 
-def test_what_stops_a_run_comes_first_and_decides_the_health() -> None:
-    found = report(told(thermal="denied", disk_mb=1))
+def test_problems_that_stop_a_run_come_first_and_decide_the_health() -> None:
+    found = report(with_facts(thermal="denied", disk_mb=1))
     assert [each.check.name for each in found.problems] == ["disk", "no-temperature"]
     assert not found.healthy
-    assert report(told(thermal="denied")).healthy
+    assert report(with_facts(thermal="denied")).healthy
 
 
 def test_the_view_ends_with_the_command_to_run_next(capsys: pytest.CaptureFixture[str]) -> None:
-    shown(report(told(agent_installed=False)))
+    shown(report(with_facts(agent_installed=False)))
     assert "next: clusterctl doctor --fix --limit sw1:1" in capsys.readouterr().err
     shown(report(HEALTHY))
     assert "next: clusterctl launch" in capsys.readouterr().err
 
 
-def test_what_was_seen_is_remembered_and_the_silent_keep_what_was_known(tmp_path: Path) -> None:
+def test_history_is_updated_only_for_phones_that_answered(tmp_path: Path) -> None:
     path = tmp_path / "state" / "doctor.json"
     update_history(path, {phone(1): FACTS, phone(2): FACTS}, 100.0)
     update_history(path, {phone(1): replace(FACTS, sshd_supervisor="none")}, 200.0)
@@ -103,7 +103,7 @@ def test_what_was_seen_is_remembered_and_the_silent_keep_what_was_known(tmp_path
     assert load_history(path) == {}
 
 
-def test_missing_phones_are_looked_for_nearby_first_and_never_at_others_addresses() -> None:
+def test_address_scan_starts_nearby_and_skips_addresses_of_other_phones() -> None:
     phones = (phone(1), phone(2))
     switch = Switch("sw1", 8, phones)
     cluster = Cluster("rack", SUBNET, IPv4Address("10.77.0.1"), "eth0", "1gbit", (switch,), Path("inventory.yaml"))
@@ -114,7 +114,7 @@ def test_missing_phones_are_looked_for_nearby_first_and_never_at_others_addresse
     assert len(addresses) == len(set(addresses)) < 600
 
 
-def test_the_clock_is_judged_by_both_ends_of_the_examination() -> None:
+def test_the_clock_offset_uses_begin_and_end_of_the_examination() -> None:
     def ahead(begin: float, end: float) -> float:
         return parse_doctor_facts(f"fact\tbegin\t{begin}\nfact\tend\t{end}\n", NOW).clock_ahead_s
 
@@ -123,13 +123,13 @@ def test_the_clock_is_judged_by_both_ends_of_the_examination() -> None:
     assert ahead(997.1, 1006.9) == pytest.approx(-2.9)
 
 
-def test_an_examination_that_broke_off_is_told_as_such() -> None:
+def test_an_interrupted_examination_is_incomplete() -> None:
     facts = parse_doctor_facts("fact\tbegin\t1000\nfact\tprobe\tpython\t0\tandroid\n", NOW)
     assert not facts.complete
     assert facts.probes["python"] == ProbeResult(0, "android")
 
 
-def test_facts_stand_beside_other_output() -> None:
+def test_fact_lines_are_separated_from_other_output() -> None:
     text = "hello\nfact\tenv\tPATH\t/bin\nagent\n{}\n"
     assert strip_fact_lines(text) == "hello\nagent\n{}\n"
     session = parse_session_facts(text)
@@ -138,7 +138,7 @@ def test_facts_stand_beside_other_output() -> None:
     assert parse_session_facts("agent\n{}\n") is None
 
 
-def test_lists_of_cores() -> None:
+def test_core_lists_are_parsed() -> None:
     assert parse_cores("0-2,4") == (0, 1, 2, 4)
     assert parse_cores("0-99999999") == ()
     assert len(parse_cores("0-9999")) == 1024
@@ -151,19 +151,19 @@ KEYS = st.sampled_from(
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(KEYS, st.lists(st.text(max_size=12), max_size=6)), max_size=20))
-def test_nothing_a_phone_says_raises(lines: list[tuple[str, list[str]]]) -> None:
+def test_no_output_of_a_phone_raises(lines: list[tuple[str, list[str]]]) -> None:
     text = "\n".join("\t".join(["fact", key, *values]) for key, values in lines)
     facts = parse_doctor_facts(text, NOW)
     seen = replace(HEALTHY, facts=facts)
     assert all(len(found.finding.evidence) <= 300 for found in run_checks([seen], ALL_CHECKS))
 
 
-def test_a_battery_that_is_no_object_is_no_battery() -> None:
+def test_a_malformed_battery_is_unknown() -> None:
     assert DoctorFacts(probes={"battery": ProbeResult(0, "[1]")}).battery is None
     assert DoctorFacts(probes={"battery": ProbeResult(0, "{")}).battery is None
 
 
-def test_what_is_free_is_counted_as_the_agent_counts_it(tmp_path: Path) -> None:
+def test_free_memory_and_disk_match_the_agent(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 5687420 kB\nMemAvailable:    2734144 kB\n")
     script = EXAMINE.replace("/proc/meminfo", str(tmp_path / "meminfo"))
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""Broken phones, examined: each way they break is told with phone, evidence and remedy, in the time promised."""
+"""Examination of broken virtual phones: each fault is reported with evidence and remedy, within the time limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from orchestrator.health.checks import ALL_CHECKS
 from orchestrator.health.examination import LIMIT_S
 from tests.labs import CLUSTERCTL, TestLab, namespaces_missing, running_lab
-from tests.orchestrator.health.faults import FIRST, SECOND, Injury, Verdict, restart, verdicts
+from tests.orchestrator.health.faults import FIRST, SECOND, Detection, Fault, detections, restart
 
 pytestmark = [
     pytest.mark.lab,
@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def examine(lab: TestLab, *flags: str) -> dict[str, Any]:
-    """Within the limit that doctor states, whatever the phones do."""
+    """Run doctor, within its time limit."""
     command = [*CLUSTERCTL, "doctor", "--json", *flags]
     limit = None if "--fix" in flags else LIMIT_S
     done = subprocess.run(
@@ -45,27 +45,27 @@ def serious(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @contextmanager
-def injured(lab: TestLab, injuries: Sequence[Injury]) -> Iterator[None]:
-    inflicted: list[Injury] = []
+def with_faults(lab: TestLab, faults: Sequence[Fault]) -> Iterator[None]:
+    injected: list[Fault] = []
     try:
-        for injury in injuries:
-            inflicted.append(injury)
-            injury.inflict(lab)
+        for fault in faults:
+            injected.append(fault)
+            fault.inject(lab)
         yield
     finally:
-        for injury in inflicted:
-            injury.cure(lab)
+        for fault in injected:
+            fault.repair(lab)
 
 
-def test_phones_are_examined_mended_and_examined_again(provisioned_lab4: TestLab) -> None:
+def test_phones_are_examined_fixed_and_examined_again(provisioned_lab4: TestLab) -> None:
     lab = provisioned_lab4
-    bare = Injury("environment", 4, "p1-02", ("environment=bare",), "command not found", ("environment=termux",))
-    homeless = Injury("temporary-files", 10, "p2-01", ("tmpdir=missing",), "TMPDIR is unset", ("tmpdir=ok",))
-    no_way_out = Injury("outbound", 12, "p2-02", ("outbound=blocked",), "unreachable", ("outbound=ok",))
-    with injured(lab, (bare, homeless, no_way_out)):
+    bare = Fault("environment", 4, "p1-02", ("environment=bare",), "command not found", ("environment=termux",))
+    no_tmpdir = Fault("temporary-files", 10, "p2-01", ("tmpdir=missing",), "TMPDIR is unset", ("tmpdir=ok",))
+    no_route = Fault("outbound", 12, "p2-02", ("outbound=blocked",), "unreachable", ("outbound=ok",))
+    with with_faults(lab, (bare, no_tmpdir, no_route)):
         try:
-            found = list(verdicts(report := examine(lab, "--fix"), (no_way_out,)))
-            assert found[0].right, report
+            found = list(detections(report := examine(lab, "--fix"), (no_route,)))
+            assert found[0].correct, report
             assert found[0].kind == "adb"
             resolved = {(each["check"], each["phone"]) for each in report["resolved"]}
             assert {("environment", "p1-02"), ("temporary-files", "p2-01")} <= resolved
@@ -77,24 +77,24 @@ def test_phones_are_examined_mended_and_examined_again(provisioned_lab4: TestLab
             )
             assert {"restart-sshd", "wake-lock"} == {each["fix"] for each in report["fixes"] if each["ok"]}
         finally:
-            for phone in ("p1-02", "p2-01"):  # sshd is kept by the boot script now; the lab's own keeps none
+            for phone in ("p1-02", "p2-01"):  # stop the boot script, which now restarts sshd
                 lab.on(phone, "pkill", "-f", "termux/boot/00-clusterctl", check=False)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_twenty_five_of_twenty_five(capsys: pytest.CaptureFixture[str]) -> None:
-    found: list[Verdict] = []
+def test_every_row_of_the_table_is_detected(capsys: pytest.CaptureFixture[str]) -> None:
+    found: list[Detection] = []
     with running_lab(12, 2) as lab:
         lab.clusterctl("provision")
-        restart(lab, "p1-02")  # from now on its sshd is kept by the boot script
+        restart(lab, "p1-02")  # its sshd then runs under the boot script
         assert serious(examine(lab)) == []
-        for injuries in (FIRST, SECOND):
-            with injured(lab, injuries):
-                found += verdicts(examine(lab), injuries)
-    rows = {each.injury.row for each in found if each.right and each.injury.row}
-    table = sorted(found, key=lambda each: each.injury.row or 99)
+        for faults in (FIRST, SECOND):
+            with with_faults(lab, faults):
+                found += detections(examine(lab), faults)
+    rows = {each.fault.row for each in found if each.correct and each.fault.row}
+    table = sorted(found, key=lambda each: each.fault.row or 99)
     with capsys.disabled():
         print("", *table, f"{len(rows)} of 25", sep="\n")  # noqa: T201  (this table is what the test is for)
-    assert [str(each) for each in found if not each.right] == []
+    assert [str(each) for each in found if not each.correct] == []
     assert rows == {each.row for each in ALL_CHECKS if each.row}

@@ -28,7 +28,7 @@ def preflight(*outcomes: Outcome[Vitals]) -> Preflight:
     return run_preflight(evaluate_health(Outcomes(outcomes)))
 
 
-def test_what_is_free_is_counted_as_phones_count_it() -> None:
+def test_free_memory_is_in_megabytes() -> None:
     (phone,) = phones(1)
     assert preflight(answers(phone, memory_free_mb=2799)).memory == {phone.name: 2_799_000_000}
 
@@ -56,14 +56,14 @@ def test_what_is_free_is_counted_as_phones_count_it() -> None:
         ({"epoch": 900.0}, PhoneState.READY, "clock 100 s behind"),
     ],
 )
-def test_a_phone_is_judged_by_its_vitals(changes: dict[str, Any], state: PhoneState, note: str | None) -> None:
+def test_state_and_notes_follow_from_vitals(changes: dict[str, Any], state: PhoneState, note: str | None) -> None:
     (health,) = evaluate_health(Outcomes((answers(phones(1)[0], **changes),)))
     assert health.state is state
     assert (note is None) == (not health.notes)
     assert note is None or note in health.notes[0]
 
 
-def test_a_phone_never_met_is_new_and_a_changed_key_is_not() -> None:
+def test_an_unknown_key_is_a_new_phone_and_a_changed_key_a_failure() -> None:
     new, changed = phones(2)
     codes = {new: ErrorCode.HOST_KEY_UNKNOWN, changed: ErrorCode.HOST_KEY_CHANGED}
     outcomes = tuple(
@@ -73,7 +73,7 @@ def test_a_phone_never_met_is_new_and_a_changed_key_is_not() -> None:
     assert [each.state for each in evaluate_health(Outcomes(outcomes))] == [PhoneState.UNPROVISIONED, PhoneState.FAILED]
 
 
-def test_the_odd_release_is_the_minority_s() -> None:
+def test_a_release_of_the_minority_is_reported() -> None:
     first, second, third = phones(3)
     odd = answers(second, agent={"release": "old", "version": "0"})
     health = evaluate_health(Outcomes((answers(first), odd, answers(third))))
@@ -81,7 +81,7 @@ def test_the_odd_release_is_the_minority_s() -> None:
     assert "old, most phones have 0.1.0-abc" in health[1].notes[0]
 
 
-def test_unfit_phones_are_named_with_reason_remedy_and_the_limit_that_works() -> None:
+def test_unfit_phones_are_listed_with_reason_and_remedy() -> None:
     first, second, third, fourth = phones(4)
     busy = answers(fourth, run={"id": "run-1", "state": "running", "step": 3})
     found = preflight(answers(first), off(second), answers(third, BARE), busy)
@@ -95,12 +95,12 @@ def test_unfit_phones_are_named_with_reason_remedy_and_the_limit_that_works() ->
     assert "select the others" in error.message
 
 
-def test_a_busy_rack_leads_to_its_run() -> None:
+def test_if_all_phones_are_busy_the_remedy_is_attach() -> None:
     busy = [answers(phone, run={"id": "run-1", "state": "running", "step": 3}) for phone in phones(4)]
     assert UnfitPhonesError(preflight(*busy), "launch").remedy == "clusterctl attach run-1"
 
 
-def test_phones_with_the_same_trouble_share_a_line() -> None:
+def test_phones_with_the_same_reason_share_a_line() -> None:
     found = preflight(*(answers(phone, BARE) for phone in phones(46)))
     assert found.explain() == ["sw1:1-46 (46 phones): not provisioned -> clusterctl provision --limit sw1:1-46"]
     assert UnfitPhonesError(found, "launch").remedy == "clusterctl provision --limit sw1:1-46"

@@ -27,7 +27,7 @@ def _cluster() -> Cluster:
     return Cluster("rack", SUBNET, None, "eth0", "1gbit", (), Path("inventory.yaml"))
 
 
-def test_a_phone_without_temporary_files_cannot_take_part() -> None:
+def test_a_phone_without_tmpdir_is_unfit() -> None:
     found = before_a_run(SESSION, replace(SESSION, tmpdir="", tmp_writable=False))
     assert [each.phone.name for each in found.unfit] == ["p1-02"]
     message = UnfitPhonesError(found, "launch").message
@@ -35,28 +35,28 @@ def test_a_phone_without_temporary_files_cannot_take_part() -> None:
     assert "clusterctl doctor --fix --limit p1-02" in message
 
 
-def test_a_session_without_termux_is_told_before_what_the_agent_says() -> None:
+def test_a_broken_session_is_reported_before_the_agent_error() -> None:
     found = before_a_run(replace(SESSION, path="/system/bin", shell_error="bash: not found"))
     assert "bash: not found (PATH is /system/bin)" in found.explain()[0]
 
 
-def test_slow_phones_take_part_and_are_warned_of() -> None:
+def test_slow_phones_take_part_with_a_warning() -> None:
     found = before_a_run(SESSION, replace(SESSION, cpus_allowed=(0, 1, 2)))
     assert len(found.fit) == 2
     assert "p1-02 (sw1:2): may use only cores 0-2" in found.warnings()[0]
 
 
-def test_a_phone_reached_over_wifi_cannot_take_part() -> None:
+def test_a_phone_reached_over_wifi_is_unfit() -> None:
     found = before_a_run(replace(SESSION, addresses=(("wlan0", "10.77.1.1/16"),), interfaces=("lo", "wlan0")))
     assert "reached over wlan0; eth0 is missing" in found.explain()[0]
 
 
-def test_a_phone_from_which_nothing_goes_out_cannot_take_part() -> None:
+def test_a_phone_that_cannot_open_connections_is_unfit() -> None:
     found = before_a_run(SESSION, replace(SESSION, outbound="none"))
     assert "p1-02 (sw1:2): ssh comes in over eth0, but connections from the phone have no route" in found.explain()[0]
     assert "clusterctl doctor --limit p1-02" in found.explain()[0]
 
 
-def test_a_healthy_session_changes_nothing() -> None:
+def test_a_healthy_session_is_fit() -> None:
     found = before_a_run(SESSION, SESSION)
     assert (found.unfit, found.slow, len(found.fit)) == ((), (), 2)

@@ -1,4 +1,4 @@
-"""A small package repository of real .deb files, to read snapshots from."""
+"""A small package repository of real .deb files, the upstream of snapshots in tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Deb:
 
 
 def write_repository(root: Path, debs: list[Deb]) -> str:
-    """Writes the repository and returns its file:// URL."""
+    """Write the repository; returns its file:// URL."""
     stanzas = [_stanza(root, deb) for deb in debs]
     index_dir = root / f"dists/stable/main/binary-{ARCH}"
     index_dir.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The packages script with real apt and dpkg, on a stand-in phone, from a snapshot that the host's mirror serves."""
+"""The packages script with real apt and dpkg on a simulated phone, with a snapshot served by the mirror."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ numbers = count(1)
 
 
 @dataclass(frozen=True)
-class SshTarget:
+class ServedSnapshot:
     directory: Path
     snapshot: Snapshot
     url: str  # of the mirror
@@ -45,7 +45,7 @@ class SshTarget:
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[SshTarget]:
+def served() -> Iterator[ServedSnapshot]:
     with open_directory() as directory:
         upstream = build_mirror(directory / "upstream", HOST, prefix=str(directory / "upstream/files/usr"))
         bare = versions(bare_phone(directory / "bare"))
@@ -53,7 +53,7 @@ def target() -> Iterator[SshTarget]:
         snapshot = store.create(["openssh", "make"], bare, lambda _: None)
         listener = socket.create_server(("127.0.0.1", 0))
         with serve(directory / "cache/termux", listener, IPv4Network("127.0.0.0/8")) as url:
-            yield SshTarget(directory, snapshot, url)
+            yield ServedSnapshot(directory, snapshot, url)
 
 
 def versions(phone: Phone) -> dict[str, str]:
@@ -65,40 +65,40 @@ def offered(snapshot: Snapshot) -> dict[str, str]:
     return {package.name: package.version for package in snapshot.index}
 
 
-def test_a_phone_comes_to_the_snapshot(target: SshTarget) -> None:
-    phone = target.phone()
-    done = target.packages(phone, "make")
+def test_packages_are_brought_to_the_snapshot(served: ServedSnapshot) -> None:
+    phone = served.phone()
+    done = served.packages(phone, "make")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert versions(phone) == {name: offered(target.snapshot)[name] for name in versions(phone)}
+    assert versions(phone) == {name: offered(served.snapshot)[name] for name in versions(phone)}
     assert "make" in versions(phone)
     assert not (phone.home / ".clusterctl/apt").exists()
 
 
-def test_another_index_than_the_hosts_stops_before_anything_is_installed(target: SshTarget) -> None:
-    """A forged repository that holds together: only the sum that came over ssh tells."""
-    forged = target.snapshot.path.with_name("forged")
-    shutil.copytree(target.snapshot.path, forged, symlinks=True)
+def test_a_foreign_index_is_refused_before_anything_is_installed(served: ServedSnapshot) -> None:
+    """A consistent but forged repository: only the hash sent over ssh reveals it."""
+    forged = served.snapshot.path.with_name("forged")
+    shutil.copytree(served.snapshot.path, forged, symlinks=True)
     (file,) = forged.rglob("Packages")
     data = file.read_bytes().replace(b"Version: 10.5p1", b"Version: 99.5p1")
     index = {"Packages": data, "Packages.gz": gzip.compress(data)}
     for name, content in index.items():
         file.with_name(name).write_bytes(content)
-    (forged / "dists/stable/Release").write_text(_release(target.snapshot.arch, index))
+    (forged / "dists/stable/Release").write_text(_release(served.snapshot.arch, index))
 
-    phone = target.phone()
+    phone = served.phone()
     before = versions(phone)
-    refused = target.packages(phone, "make", repository="forged")
+    refused = served.packages(phone, "make", repository="forged")
     assert refused.returncode == 4
     assert versions(phone) == before
     cause = explain_failure(refused.stdout + refused.stderr)
     assert cause.code is ErrorCode.INDEX_MISMATCH
     assert "another package index than this computer serves" in cause.message
-    assert target.snapshot.sha256 in cause.message
+    assert served.snapshot.sha256 in cause.message
     assert "this computer's wired address" in (cause.remedy or "")
 
 
-def test_a_phone_newer_than_the_snapshot_goes_back_to_it(target: SshTarget) -> None:
-    phone = target.phone()
+def test_newer_packages_are_downgraded_to_the_snapshot(served: ServedSnapshot) -> None:
+    phone = served.phone()
     status = phone.prefix / "var/lib/dpkg/status"
     stanzas = status.read_text().split("\n\n")
     ahead = {"libedit": "99990101-3.1", "openssl": "1:99.1"}
@@ -109,7 +109,7 @@ def test_a_phone_newer_than_the_snapshot_goes_back_to_it(target: SshTarget) -> N
     assert versions(phone).items() >= ahead.items()
     (phone.prefix / "etc/apt/preferences").write_text("Package: libedit\nPin: version 9999*\nPin-Priority: 2000\n")
 
-    done = target.packages(phone, "make")
+    done = served.packages(phone, "make")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 downgraded" in done.stdout
-    assert versions(phone) == {name: offered(target.snapshot)[name] for name in versions(phone)}
+    assert versions(phone) == {name: offered(served.snapshot)[name] for name in versions(phone)}

@@ -52,7 +52,7 @@ def test_two_builds_give_the_same_bytes(target: Target, tmp_path: Path, monkeypa
 
 @pytest.mark.slow
 def test_another_checkout_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sources of another date in another place, and a compiler that has nothing in its cache."""
+    """Another directory, other dates of the sources, and an empty compiler cache."""
     here = build_bundle(Target.AARCH64_ANDROID, tmp_path / "here")
     package = tmp_path / "elsewhere/phone_agent"
     shutil.copytree(Path(phone_agent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -68,7 +68,7 @@ def test_another_checkout_gives_the_same_bytes(tmp_path: Path, monkeypatch: pyte
     assert (here.id, here.tree_sha256) == (there.id, there.tree_sha256)
 
 
-def test_it_holds_the_agent_and_nothing_else(tmp_path: Path) -> None:
+def test_the_bundle_contains_only_the_agent(tmp_path: Path) -> None:
     build_bundle(Target.AARCH64_ANDROID, tmp_path / "out")
     names = set(contents(tmp_path / "out"))
     assert {"manifest.json", "phone_agent/__main__.py", "phone_agent/contract/schema.py"} <= names
@@ -82,7 +82,7 @@ def test_it_holds_the_agent_and_nothing_else(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out/manifest.json").read_text())["target"] == "aarch64-android"
 
 
-def test_the_agents_own_check_agrees(tmp_path: Path) -> None:
+def test_the_agent_verifies_its_own_manifest(tmp_path: Path) -> None:
     bundle = build_bundle(Target.HOST, tmp_path / "out")
     assert manifest.verify(bundle.path) == []
     (bundle.path / "phone_agent/contract/schema.py").write_text("tampered")
@@ -94,7 +94,7 @@ def test_the_target_is_part_of_the_release(tmp_path: Path) -> None:
     assert len(ids) == len(Target)
 
 
-def test_each_architecture_gets_the_core_made_for_it(tmp_path: Path) -> None:
+def test_each_architecture_gets_its_own_core(tmp_path: Path) -> None:
     here = os.uname().machine
     bundles = build_bundles({"aarch64", here, "i686"}, tmp_path)
     assert bundles.keys() == {"aarch64", here}, "there are no kernels for 32 bits"
@@ -103,7 +103,7 @@ def test_each_architecture_gets_the_core_made_for_it(tmp_path: Path) -> None:
         assert json.loads((bundle.path / "manifest.json").read_text())["target"] == made_for
 
 
-def test_an_earlier_bundle_is_replaced_and_other_directories_are_left_alone(tmp_path: Path) -> None:
+def test_an_earlier_bundle_is_replaced_but_no_other_directory(tmp_path: Path) -> None:
     build_bundle(Target.HOST, tmp_path / "out")
     (tmp_path / "out/stray").touch()
     build_bundle(Target.HOST, tmp_path / "out")
@@ -116,7 +116,7 @@ def test_an_earlier_bundle_is_replaced_and_other_directories_are_left_alone(tmp_
 
 
 def agent(release: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """As on a phone: no compiler, no sources, nothing but the release."""
+    """As on a phone: without compiler and sources."""
     environment = {"PYTHONPATH": str(release), "PATH": "/nonexistent", "HOME": str(release.parent)}
     command = [sys.executable, "-S", "-c", RUN_WITHOUT_ZIG, *arguments]
     return subprocess.run(command, cwd=release, env=environment, capture_output=True, text=True, check=False)
@@ -132,7 +132,7 @@ runpy.run_module("phone_agent.core", run_name="__main__")
 """
 
 
-def test_the_core_of_a_bundle_runs_where_nothing_else_is(tmp_path: Path) -> None:
+def test_the_core_of_a_bundle_runs_on_its_own(tmp_path: Path) -> None:
     bundle = build_bundle(Target.HOST, tmp_path / "out")
     done = agent(bundle.path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -140,7 +140,7 @@ def test_the_core_of_a_bundle_runs_where_nothing_else_is(tmp_path: Path) -> None
     assert not (tmp_path / ".cache").exists(), "it was built again"
 
 
-def test_a_missing_core_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_core_is_reported_with_a_remedy(tmp_path: Path) -> None:
     bundle = build_bundle(Target.HOST, tmp_path / "out")
     (bundle.path / CORE).unlink()
     done = agent(bundle.path)
@@ -148,7 +148,7 @@ def test_a_missing_core_is_told_with_what_to_do(tmp_path: Path) -> None:
     assert "libcore.so is missing: provision this phone again (clusterctl provision)" in done.stderr
 
 
-def test_a_core_for_another_processor_is_told(tmp_path: Path) -> None:
+def test_a_core_for_another_processor_is_reported(tmp_path: Path) -> None:
     bundle = build_bundle(Target.HOST, tmp_path / "out")
     foreign = build.X86_64 if build.host_target() is build.AARCH64_LINUX else build.AARCH64_ANDROID
     (bundle.path / CORE).write_bytes(build.cached(foreign).read_bytes())
@@ -157,7 +157,7 @@ def test_a_core_for_another_processor_is_told(tmp_path: Path) -> None:
     assert "provision the phone again" in done.stderr
 
 
-def test_a_core_cut_off_on_its_way_is_told(tmp_path: Path) -> None:
+def test_a_truncated_core_is_reported(tmp_path: Path) -> None:
     bundle = build_bundle(Target.HOST, tmp_path / "out")
     whole = (bundle.path / CORE).read_bytes()
     (bundle.path / CORE).write_bytes(whole[: len(whole) // 2])

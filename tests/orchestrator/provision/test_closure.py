@@ -16,7 +16,7 @@ def names(index: Index) -> list[str]:
     return [each.name for each in index]
 
 
-def test_the_closure_follows_depends_and_pre_depends_and_leaves_the_rest() -> None:
+def test_the_closure_follows_only_depends_and_pre_depends() -> None:
     index = Index(
         [package("python", Depends="libffi, openssl (>= 3)"), package("libffi"), package("openssl", "3.2"),
          package("openmpi", Pre_Depends="libevent", Recommends="huge"), package("libevent"), package("huge")]
@@ -24,23 +24,23 @@ def test_the_closure_follows_depends_and_pre_depends_and_leaves_the_rest() -> No
     assert names(closure(index, ["python", "openmpi"])) == ["libevent", "libffi", "openmpi", "openssl", "python"]
 
 
-def test_a_circle_ends() -> None:
+def test_circular_dependencies_terminate() -> None:
     index = Index([package("a", Depends="b"), package("b", Depends="a")])
     assert names(closure(index, ["a"])) == ["a", "b"]
 
 
-def test_an_alternative_already_chosen_is_taken_before_the_first_named() -> None:
+def test_an_alternative_already_selected_is_preferred_to_the_first() -> None:
     index = Index([package("rsync", Depends="dropbear | openssh"), package("dropbear"), package("openssh")])
     assert names(closure(index, ["openssh", "rsync"])) == ["openssh", "rsync"]
     assert names(closure(index, ["rsync"])) == ["dropbear", "rsync"]
 
 
-def test_an_alternative_of_the_wrong_version_is_passed_over() -> None:
+def test_an_alternative_of_the_wrong_version_is_skipped() -> None:
     index = Index([package("tool", Depends="libx (>= 2) | liby"), package("libx", "1.9"), package("liby")])
     assert names(closure(index, ["tool"])) == ["liby", "tool"]
 
 
-def test_a_provided_name_will_do() -> None:
+def test_a_provided_name_satisfies_a_dependency() -> None:
     index = Index([package("app", Depends="mail-agent, libz (>= 2)"), package("postbox", Provides="mail-agent"),
                    package("zlib-ng", Provides="libz (= 2.1)")])  # fmt: skip
     assert names(closure(index, ["app"])) == ["app", "postbox", "zlib-ng"]
@@ -52,7 +52,7 @@ def test_an_unversioned_provide_does_not_satisfy_a_version() -> None:
         closure(index, ["app"])
 
 
-def test_a_missing_dependency_is_named_with_who_needs_it() -> None:
+def test_a_missing_dependency_is_reported_with_the_dependent_package() -> None:
     index = Index(
         [package("openmpi", "4.1.5-1", Depends="libandroid-shmem (>= 0.7)"), package("libandroid-shmem", "0.5")]
     )
@@ -60,12 +60,12 @@ def test_a_missing_dependency_is_named_with_who_needs_it() -> None:
         closure(index, ["openmpi"])
 
 
-def test_a_missing_root_is_named() -> None:
+def test_a_missing_root_is_reported() -> None:
     with pytest.raises(MissingPackageError, match=r"no pyton, which provisioning/packages\.yaml needs"):
         closure(Index([package("python")]), ["pyton"])
 
 
-def test_the_newest_of_a_name_counts() -> None:
+def test_the_newest_version_of_a_package_is_used() -> None:
     assert Index([package("a", "1.10"), package("a", "1.9")])["a"].version == "1.10"
 
 
@@ -74,7 +74,7 @@ def test_relations_with_architectures_and_spaces() -> None:
     assert (str(first), str(second), str(third)) == ("a (>= 1)", "b", "c")
 
 
-def test_an_index_is_read_with_its_continuation_lines() -> None:
+def test_continuation_lines_of_an_index_are_parsed() -> None:
     sha = "0" * 64
     text = f"Package: a\nVersion: 1\nFilename: pool/a.deb\nSize: 3\nSHA256: {sha}\nDescription: one\n two\n\n"
     read = parse_packages(text)["a"]

@@ -1,4 +1,4 @@
-"""From what apt printed to a cause and a remedy. The logs are what apt and dpkg print, word for word."""
+"""Cause and remedy from real logs of apt and dpkg."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tests.orchestrator.provision.samples import DATA
         ("unmet", "conflicting dependencies", "--fix-broken"),
     ],
 )
-def test_a_log_has_a_cause_and_a_remedy(log: str, cause: str, remedy: str) -> None:
+def test_known_failures_have_a_cause_and_a_remedy(log: str, cause: str, remedy: str) -> None:
     found = explain_failure((DATA / f"apt-{log}.txt").read_text())
     assert cause in found.message
     assert remedy in (found.remedy or "")
 
 
-def test_a_full_disk_is_the_cause_even_when_fetching_failed_of_it() -> None:
+def test_a_full_disk_is_the_cause_even_if_a_download_failed() -> None:
     log = "E: Failed to fetch http://10.77.0.1/x.deb  Error writing to file - write (28: No space left on device)\n"
     assert explain_failure(log).code is ErrorCode.DISK_FULL
 
 
-def test_an_unknown_failure_is_told_in_its_own_words() -> None:
+def test_an_unknown_failure_quotes_the_log() -> None:
     assert explain_failure("Reading package lists...\nE: Something new\n") == FailureExplanation(
         ErrorCode.PACKAGE_FAILED, "E: Something new"
     )

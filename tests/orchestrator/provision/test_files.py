@@ -7,17 +7,17 @@ from tests.orchestrator.provision.samples import facts
 OWN = "ssh-ed25519 AAAAfriend friend\n# a remark\n"
 
 
-def test_a_block_is_added_after_what_is_there() -> None:
+def test_a_block_is_appended() -> None:
     text = with_block(OWN, ["ours"])
     assert text.startswith(OWN)
     assert "\nours\n" in text
 
 
-def test_a_block_can_come_first() -> None:
+def test_a_block_can_be_prepended() -> None:
     assert with_block(OWN, ["ours"], first=True).endswith(OWN)
 
 
-def test_a_block_is_renewed_where_it_stands() -> None:
+def test_a_block_is_replaced_in_place() -> None:
     text = with_block(OWN, ["old one", "old two"]) + "after\n"
     renewed = with_block(text, ["new"])
     assert "old" not in renewed
@@ -34,7 +34,7 @@ def test_a_file_without_a_last_newline_keeps_its_last_line() -> None:
     assert "friend\n#" in with_block("ssh-ed25519 AAAAfriend friend", ["ours"])
 
 
-def test_an_unfinished_block_of_ours_does_not_swallow_what_follows() -> None:
+def test_an_unterminated_block_keeps_the_lines_after_it() -> None:
     begun = with_block("", ["ours"]).splitlines()[0]
     assert "precious" in with_block(f"{begun}\nprecious\n", ["ours"])
 

@@ -1,4 +1,4 @@
-"""From bare phones to workers, on a lab: everything is real but the phones."""
+"""From bare phones to workers, on virtual phones."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def failures(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-# The tests of this module tell one story, in this order.
+# The tests of this module depend on each other and run in this order.
 
 
-def test_a_repository_nobody_vouches_for_is_refused_before_anything_is_touched(lab: TestLab) -> None:
+def test_an_untrusted_repository_is_refused_before_anything_changes(lab: TestLab) -> None:
     refused = lab.clusterctl("provision", "--upstream", "http://example.org/termux", check=False)
     assert refused.returncode == 2
     assert "neither https:// nor file://" in refused.stderr
 
 
-def test_a_dry_run_tells_and_touches_nothing(lab: TestLab) -> None:
+def test_a_dry_run_prints_the_plan_and_changes_nothing(lab: TestLab) -> None:
     before = lab.on("p1-01", "find", "/data/data/com.termux/files", "-newermt", "@0", "-printf", "%p %T@\n").stdout
     done = lab.clusterctl("provision", "--dry-run")
     assert "sw1:1-3,sw2:1-2 would install python, python-numpy, python-pip, openmpi, termux-api" in done.stdout
@@ -83,7 +83,7 @@ def test_four_faults_in_one_run_leave_the_fifth_phone_ready(lab: TestLab) -> Non
         assert remedy in failure["remedy"]
 
 
-def test_the_failed_ones_are_mended_once_the_causes_are_gone(lab: TestLab) -> None:
+def test_failed_phones_succeed_once_the_causes_are_fixed(lab: TestLab) -> None:
     lab.clusterctl("lab", "power", "p1-01", "on")
     lab.clusterctl("hosts", "forget", "p1-02")
     lab.clusterctl("lab", "set", "p1-03", "disk=free")
@@ -93,16 +93,16 @@ def test_the_failed_ones_are_mended_once_the_causes_are_gone(lab: TestLab) -> No
     assert len(document["phones"]) == 4
 
 
-def test_the_second_time_nothing_changes(lab: TestLab) -> None:
-    provision(lab)  # the fifth phone learns the host keys of those that came later
+def test_a_second_run_changes_nothing(lab: TestLab) -> None:
+    provision(lab)  # the fifth phone gets the host keys of the others
     again = lab.clusterctl("provision")
     assert again.stdout == "5 phones ready, nothing to change\n"
 
 
-def test_phones_reach_each_other_with_their_own_key_only(lab: TestLab) -> None:
-    """It lets them in, and then nothing but what a run needs is started."""
-    let_in = lab.on("p1-01", "ssh", "10.77.2.2", "true", check=False)
-    assert (let_in.returncode, let_in.stderr.split()[:3]) == (126, ["this", "key", "may"])
+def test_phones_log_in_to_each_other_only_with_their_own_key(lab: TestLab) -> None:
+    """The key is accepted, but only commands of a run may be started."""
+    accepted = lab.on("p1-01", "ssh", "10.77.2.2", "true", check=False)
+    assert (accepted.returncode, accepted.stderr.split()[:3]) == (126, ["this", "key", "may"])
     config = lab.on("p1-01", "sshd", "-T").stdout
     assert "passwordauthentication no" in config
     assert "disableforwarding yes" in config
@@ -112,7 +112,7 @@ def test_phones_reach_each_other_with_their_own_key_only(lab: TestLab) -> None:
     assert refused.returncode == 255
 
 
-def test_what_was_changed_by_hand_is_put_right(lab: TestLab) -> None:
+def test_manual_changes_are_reverted(lab: TestLab) -> None:
     lab.on("p1-02", "bash", "-c", "echo 'rogue = 1' >> ~/.openmpi/mca-params.conf")
     lab.on("p1-02", "bash", "-c", "echo '# rogue' >> ~/.clusterctl/agent/current/phone_agent/__init__.py")
     lab.on("p1-02", "bash", "-c", "echo 'ssh-ed25519 AAAAfriend friend' >> ~/.ssh/authorized_keys")
@@ -129,7 +129,7 @@ def test_what_was_changed_by_hand_is_put_right(lab: TestLab) -> None:
     ("settings", "key", "code"),
     [("Nonsense yes", "ssh-ed25519", 3), ("PasswordAuthentication yes", "ssh-ed25519", 4), ("", "no such key", 5)],
 )
-def test_sshd_settings_that_lock_out_are_refused(lab: TestLab, settings: str, key: str, code: int) -> None:
+def test_sshd_settings_that_would_lock_us_out_are_refused(lab: TestLab, settings: str, key: str, code: int) -> None:
     drop_in = "/data/data/com.termux/files/usr/etc/ssh/sshd_config.d/50-clusterctl.conf"
     before = lab.on("p2-01", "cat", drop_in).stdout
     feed = 'printf "%s\\n" "$1" | bash -c "$0" clusterctl 999999 "$2"'
@@ -138,7 +138,7 @@ def test_sshd_settings_that_lock_out_are_refused(lab: TestLab, settings: str, ke
     assert lab.on("p2-01", "cat", drop_in).stdout == before
 
 
-def test_without_upstream_the_last_snapshot_serves_and_that_is_said(lab: TestLab) -> None:
+def test_without_upstream_the_latest_snapshot_is_used_with_a_note(lab: TestLab) -> None:
     release = lab.directory / "upstream/dists/stable/Release"
     away = release.rename(release.with_name("away"))
     try:

@@ -71,33 +71,33 @@ def test_one_connection_carries_many_requests(address: str) -> None:
         "/a%00b",
     ],
 )
-def test_nothing_else_is(address: str, path: str) -> None:
+def test_nothing_else_is_served(address: str, path: str) -> None:
     status, body = ask(address, path)
     assert status == 404
     assert b"secret" not in body
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_only_reading(address: str, method: str) -> None:
+def test_only_get_and_head_are_allowed(address: str, method: str) -> None:
     assert ask(address, "/sub/file", method)[0] == 501
 
 
-def test_peers_from_elsewhere_get_no_answer(root: Path) -> None:
+def test_other_peers_get_no_answer(root: Path) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     refused = pytest.raises((http.client.RemoteDisconnected, ConnectionResetError))
     with serve(root, listener, IPv4Network("10.77.0.0/16")) as address, refused:
         ask(urlsplit(address).netloc, "/sub/file")
 
 
-def test_it_is_gone_afterwards(root: Path) -> None:
+def test_the_server_stops_afterwards(root: Path) -> None:
     with serve(root, socket.create_server(("127.0.0.1", 0)), LOOPBACK) as address:
         pass
     with pytest.raises(ConnectionRefusedError):
         ask(urlsplit(address).netloc, "/sub/file")
 
 
-def test_apt_takes_packages_from_it(tmp_path: Path) -> None:
-    """The real apt-get, pointed at a root of its own, resolves and downloads from a served snapshot."""
+def test_apt_installs_packages_from_it(tmp_path: Path) -> None:
+    """The real apt-get, with its own root directory, resolves and downloads from a served snapshot."""
     url = write_repository(tmp_path / "upstream", [Deb("tool", depends="part"), Deb("part")])
     snapshot = SnapshotStore(tmp_path / "cache", ARCH, Upstream(url)).create(["tool"], [], lambda _: None)
     home = tmp_path / "apt"

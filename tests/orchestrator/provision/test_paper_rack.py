@@ -1,4 +1,4 @@
-"""The paper's rack, all 138 phones of it, as virtual phones on this computer."""
+"""The rack of the paper as 138 virtual phones on this computer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def report(lab: TestLab, *arguments: str) -> Any:
     return json.loads(lab.clusterctl(*arguments, "--json").stdout)
 
 
-def test_all_phones_are_provisioned_and_a_second_time_changes_nothing(rack: TestLab) -> None:
+def test_all_phones_are_provisioned_and_a_second_run_changes_nothing(rack: TestLab) -> None:
     first = report(rack, "provision")
     second = report(rack, "provision")
     assert [len(first["phones"]), len(second["phones"])] == [PHONES, PHONES]

@@ -15,22 +15,22 @@ def told(answer: TermuxFacts, *, sent: float = 999.9, received: float = 1000.1) 
     return warnings(phone(1), TimedFacts(answer, (sent, received)), desired_state())
 
 
-def test_a_phone_in_order() -> None:
+def test_a_healthy_phone_has_no_warnings() -> None:
     assert told(READY) == ()
 
 
-def test_a_slow_answer_is_no_wrong_clock() -> None:
+def test_a_slow_answer_is_not_a_wrong_clock() -> None:
     assert told(READY, sent=990.0, received=1012.0) == ()
 
 
 @pytest.mark.parametrize(("sent", "word"), [(900.0, "100 s ahead"), (1100.0, "100 s behind")])
-def test_a_wrong_clock(sent: float, word: str) -> None:
+def test_a_wrong_clock_is_reported(sent: float, word: str) -> None:
     (warning,) = told(READY, sent=sent, received=sent + 0.5)
     assert word in warning
 
 
 @pytest.mark.parametrize(("battery", "warned"), [((15, False), True), ((15, True), False), ((80, False), False)])
-def test_an_empty_battery(battery: tuple[int, bool], warned: bool) -> None:  # noqa: FBT001  a test's table
+def test_a_low_battery_without_charger_is_reported(battery: tuple[int, bool], warned: bool) -> None:  # noqa: FBT001  a test's table
     answer = facts(
         addresses=READY.addresses, disk_free_kb=READY.disk_free_kb, battery=Battery(battery[0], plugged=battery[1])
     )
@@ -45,11 +45,11 @@ def test_an_empty_battery(battery: tuple[int, bool], warned: bool) -> None:  # n
         ({}, ""),
     ],
 )
-def test_another_interface(addresses: dict[str, str], word: str) -> None:
+def test_a_connection_over_another_interface_is_reported(addresses: dict[str, str], word: str) -> None:
     assert word in "".join(told(facts(addresses=addresses)))
 
 
-def test_a_full_phone_with_work_to_do_is_refused_with_what_it_needs() -> None:
+def test_too_little_storage_is_an_error_with_the_amount_needed() -> None:
     with pytest.raises(PhoneError, match="1 MB of storage free, 50 MB needed"):
         require_space(facts(packages=installed(python="1"), disk_free_kb=1024), desired_state())
     require_space(facts(disk_free_kb=1 << 20), desired_state())
@@ -64,6 +64,6 @@ def test_a_phone_of_an_architecture_without_packages_or_agent_is_refused() -> No
         require_packages(facts(), desired_state(bundles={}))
 
 
-def test_the_loopback_lab_has_no_wire() -> None:
+def test_the_interface_is_not_checked_in_a_loopback_lab() -> None:
     loopback = desired_state(cluster=cluster("127.77.0.0/16"))
     assert warnings(phone(1), TimedFacts(facts(addresses={"127.0.0.1": "lo"}), (999.9, 1000.1)), loopback) == ()

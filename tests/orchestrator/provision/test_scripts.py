@@ -1,4 +1,4 @@
-"""The scripts that run on phones, run here by bash in a directory that plays the phone."""
+"""The scripts for phones, run by bash in a temporary directory."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_files_are_installed_with_their_modes(home: Path) -> None:
     assert [path for path in home.parent.rglob("*clusterctl*")] == []  # noqa: C416  says what must not be left
 
 
-def test_files_go_nowhere_else(home: Path) -> None:
+def test_files_are_written_only_to_allowed_directories(home: Path) -> None:
     refused = bash(home, "install-files", "600", "/etc/passwd", stdin=tar_archive((ManagedFile("x", b"x"),)))
     assert refused.returncode == 2
 
 
 def release(home: Path, tmp_path: Path, content: str) -> tuple[str, str]:
-    """Puts a release where the host's copy would arrive; returns its id and the hash of its files."""
+    """Write a release to the incoming directory; returns its id and the hash of its files."""
     incoming = home / ".clusterctl/agent/releases/incoming"
     bundle = build_bundle(Target.HOST, incoming)
     (incoming / "extra.py").write_text(content)
@@ -56,7 +56,7 @@ def release(home: Path, tmp_path: Path, content: str) -> tuple[str, str]:
     return f"{bundle.id}-{content}", tree.split()[0]
 
 
-def test_a_release_is_put_in_use_and_the_one_before_is_kept(home: Path, tmp_path: Path) -> None:
+def test_a_release_is_activated_and_the_previous_one_kept(home: Path, tmp_path: Path) -> None:
     names = []
     for content in ("one", "two", "three"):
         name, tree = release(home, tmp_path, content)
@@ -70,7 +70,7 @@ def test_a_release_is_put_in_use_and_the_one_before_is_kept(home: Path, tmp_path
     assert (agent / "current/extra.py").read_text() == "three"
 
 
-def test_the_bundles_own_hash_is_what_the_phone_finds(home: Path) -> None:
+def test_host_and_phone_compute_the_same_bundle_hash(home: Path) -> None:
     bundle = build_bundle(Target.HOST, home / ".clusterctl/agent/releases/incoming")
     done = bash(home, "activate-agent", bundle.id, bundle.tree_sha256)
     assert done.returncode == 0, done.stderr
@@ -88,13 +88,13 @@ def test_a_release_with_another_hash_is_refused_and_the_current_one_stays(home: 
     assert not (home / ".clusterctl/agent/releases/incoming").exists()
 
 
-def test_a_job_outlives_who_started_it_and_tells_its_end(home: Path) -> None:
+def test_a_job_survives_its_parent_and_reports_its_exit_code(home: Path) -> None:
     started = bash(home, "job", "start", "work", 'sleep 0.2; echo "did $1"; exit 7', "a b")
     assert started.stdout == b"started\n"
     assert bash(home, "job", "wait", "work", "20").stdout == b"ended 7\ndid a b\n"
 
 
-def test_a_job_that_runs_is_not_started_twice_and_can_be_stopped(home: Path) -> None:
+def test_a_running_job_is_not_started_twice_and_can_be_stopped(home: Path) -> None:
     bash(home, "job", "start", "work", "sleep 600")
     assert bash(home, "job", "start", "work", "echo second").stdout == b"already_running\n"
     assert bash(home, "job", "wait", "work", "0").stdout == b"running\n"
@@ -109,7 +109,7 @@ def test_a_job_that_runs_is_not_started_twice_and_can_be_stopped(home: Path) -> 
 
 @pytest.fixture
 def bystander(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Leads a process group of its own, as a job does; its name tries to look like more of its stat."""
+    """A process with its own process group, like a job, whose name imitates the rest of its stat line."""
     program = tmp_path / "a) S 1 (b"
     program.symlink_to("/usr/bin/sleep")
     with subprocess.Popen([program, "600"], start_new_session=True) as process:
@@ -123,7 +123,7 @@ def identity(pid: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("field", "other"), [(1, "1"), (2, "another-boot"), (None, "")])
-def test_a_pid_that_is_another_process_now_is_no_job(
+def test_a_reused_pid_is_not_a_job(
     home: Path, bystander: subprocess.Popen[bytes], field: int | None, other: str
 ) -> None:
     known = identity(bystander.pid)
@@ -141,7 +141,7 @@ def test_a_pid_that_is_another_process_now_is_no_job(
     assert bash(home, "job", "wait", "work", "20").stdout == b"ended 0\n"
 
 
-def test_a_job_is_known_by_its_start_whatever_its_name(home: Path, bystander: subprocess.Popen[bytes]) -> None:
+def test_a_job_is_identified_by_its_start_time(home: Path, bystander: subprocess.Popen[bytes]) -> None:
     jobs = home / ".clusterctl/jobs"
     jobs.mkdir(parents=True)
     (jobs / "work.pid").write_text(" ".join(identity(bystander.pid)) + "\n")
@@ -150,7 +150,7 @@ def test_a_job_is_known_by_its_start_whatever_its_name(home: Path, bystander: su
     assert bystander.wait(10) == -signal.SIGTERM
 
 
-def test_facts_tell_modes_and_sums_of_files(home: Path) -> None:
+def test_facts_contain_modes_and_hashes_of_files(home: Path) -> None:
     (home / "one").write_text("1\n")
     (home / "one").chmod(0o640)
     (home.parent / "usr/two").write_text("2\n")
@@ -161,7 +161,7 @@ def test_facts_tell_modes_and_sums_of_files(home: Path) -> None:
     assert files == [["~/one", "640", sums[0]], ["$PREFIX/two", "600", sums[1]]]
 
 
-def test_facts_end_with_their_end_even_where_nothing_is_installed(home: Path) -> None:
+def test_facts_are_complete_even_if_nothing_is_installed(home: Path) -> None:
     output = bash(home, "facts", "~/missing").stdout.decode()
     assert output.startswith("begin\t1\n")
     assert output.endswith("end\t1\n")

@@ -40,22 +40,20 @@ def take(store: SnapshotStore) -> tuple[Snapshot, list[str]]:
     return store.create(["python"], ["bash", "not-in-the-repository"], said.append), said
 
 
-def test_it_holds_what_is_wanted_and_what_is_installed(store: SnapshotStore) -> None:
+def test_a_snapshot_contains_required_and_installed_packages(store: SnapshotStore) -> None:
     snapshot, said = take(store)
     assert [package.name for package in snapshot.index] == ["bash", "libffi", "python"]
     assert len(list((snapshot.path / "pool").glob("*.deb"))) == 3
     assert any("downloading 3 packages" in line for line in said)
 
 
-def test_the_second_time_nothing_is_downloaded_and_the_id_is_the_same(store: SnapshotStore) -> None:
+def test_a_second_snapshot_downloads_nothing_and_has_the_same_id(store: SnapshotStore) -> None:
     first, _ = take(store)
     second, said = take(store)
     assert (second.id, said) == (first.id, [])
 
 
-def test_a_new_version_upstream_gives_a_new_snapshot_and_downloads_only_that(
-    store: SnapshotStore, repository: Path
-) -> None:
+def test_a_new_upstream_version_makes_a_new_snapshot_with_one_download(store: SnapshotStore, repository: Path) -> None:
     first, _ = take(store)
     write_repository(repository, [*DEBS[1:], Deb("python", "3.14.7-1", depends="libffi (>= 3)")])
     second, said = take(store)
@@ -64,20 +62,20 @@ def test_a_new_version_upstream_gives_a_new_snapshot_and_downloads_only_that(
     assert any("downloading 1 packages" in line for line in said)
 
 
-def test_a_package_that_does_not_match_its_sum_is_refused(store: SnapshotStore, repository: Path) -> None:
+def test_a_package_with_a_wrong_hash_is_refused(store: SnapshotStore, repository: Path) -> None:
     deb = repository / "pool/libffi_3.4.deb"
     deb.write_bytes(deb.read_bytes()[:-1] + b"X")
     with pytest.raises(UpstreamError, match=r"libffi 3\.4 .* has sha256"):
         take(store)
 
 
-def test_an_index_that_does_not_match_release_is_refused(store: SnapshotStore, repository: Path) -> None:
+def test_an_index_with_a_wrong_hash_is_refused(store: SnapshotStore, repository: Path) -> None:
     (repository / f"dists/stable/main/binary-{ARCH}/Packages.gz").write_bytes(b"something else")
     with pytest.raises(UpstreamError, match="does not match its sha256 in Release"):
         take(store)
 
 
-def test_a_missing_dependency_is_told(store: SnapshotStore, repository: Path) -> None:
+def test_a_missing_dependency_is_reported(store: SnapshotStore, repository: Path) -> None:
     write_repository(repository, DEBS[:1])
     with pytest.raises(MissingPackageError, match="libffi"):
         take(store)
@@ -93,7 +91,7 @@ def test_an_interrupted_download_is_not_mistaken_for_a_package(store: SnapshotSt
     assert package.read_bytes() == whole
 
 
-def test_the_latest_snapshot_is_there_when_upstream_is_not(store: SnapshotStore, repository: Path) -> None:
+def test_the_latest_snapshot_is_available_without_upstream(store: SnapshotStore, repository: Path) -> None:
     assert store.latest() is None
     taken, _ = take(store)
     (repository / "dists/stable/Release").unlink()
@@ -104,13 +102,13 @@ def test_the_latest_snapshot_is_there_when_upstream_is_not(store: SnapshotStore,
     assert (latest.id, latest.fresh) == (taken.id, False)
 
 
-def test_a_snapshot_that_lost_a_package_is_not_offered(store: SnapshotStore) -> None:
+def test_an_incomplete_snapshot_is_not_used(store: SnapshotStore) -> None:
     snapshot, _ = take(store)
     next((snapshot.path / "pool").glob("bash*")).unlink()
     assert store.latest() is None
 
 
-def test_old_snapshots_go_with_the_packages_only_they_had(store: SnapshotStore, repository: Path) -> None:
+def test_pruning_deletes_old_snapshots_and_their_packages(store: SnapshotStore, repository: Path) -> None:
     for patch in range(8):
         write_repository(repository, [*DEBS[1:], Deb("python", f"3.14.{patch}", depends="libffi (>= 3)")])
         snapshot, _ = take(store)
@@ -121,7 +119,7 @@ def test_old_snapshots_go_with_the_packages_only_they_had(store: SnapshotStore, 
     assert len(list((snapshot.root / "pool").glob("libffi_*.deb"))) == 1
 
 
-def test_an_architecture_without_packages_is_told(tmp_path: Path, repository: Path) -> None:
+def test_an_architecture_without_packages_is_reported(tmp_path: Path, repository: Path) -> None:
     with pytest.raises(UpstreamError, match="has no packages for riscv"):
         take(SnapshotStore(tmp_path, "riscv", Upstream(repository.as_uri())))
 
@@ -131,8 +129,8 @@ def test_plain_http_is_refused_before_anything_is_read() -> None:
         Upstream("http://example.org/termux")
 
 
-def test_a_download_goes_on_where_it_stopped(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against a web server that knows ranges; https is left out by lifting the scheme check for the test."""
+def test_an_interrupted_download_is_resumed(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an HTTP server that supports ranges; the test disables the check for https."""
     asked: list[str | None] = []
 
     class Ranged(BaseHTTPRequestHandler):
@@ -163,7 +161,7 @@ def test_a_download_goes_on_where_it_stopped(tmp_path: Path, repository: Path, m
     assert file.read_bytes() == whole
 
 
-def test_an_architecture_that_cannot_be_had_leaves_the_others(tmp_path: Path, repository: Path) -> None:
+def test_an_unavailable_architecture_does_not_affect_the_others(tmp_path: Path, repository: Path) -> None:
     said: list[str] = []
     packages = PackageList("", ("python",), ("bash",))
     upstream = Upstream(repository.as_uri())

@@ -1,4 +1,4 @@
-"""New sshd settings stay only if a new login works with them. The phone here only answers."""
+"""New sshd settings are kept only if a new login works. The phone is simulated."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
 
 
-def test_a_login_that_works_after_a_moment_is_enough() -> None:
+def test_a_login_is_retried() -> None:
     connection = Connection()
     set_up(connection, [PhoneError("refused", code=ErrorCode.CONNECTION_REFUSED), None])
     assert connection.restored == []
 
 
-def test_without_a_login_the_old_settings_come_back() -> None:
+def test_a_failed_login_restores_the_old_settings() -> None:
     connection = Connection()
     with pytest.raises(PhoneError, match="restored the old ones: refused"):
         set_up(connection, [PhoneError("refused", code=ErrorCode.CONNECTION_REFUSED)] * 5)
     assert connection.restored == ["77"]
 
 
-def test_settings_that_sshd_refuses_are_told() -> None:
+def test_settings_that_sshd_rejects_are_reported() -> None:
     with pytest.raises(PhoneError, match="rejects the settings: line 3"):
         set_up(Connection(rc=3), [])
 
 
-def test_without_a_process_to_tell_nothing_is_touched() -> None:
+def test_nothing_changes_if_the_sshd_process_is_unknown() -> None:
     with pytest.raises(PhoneError, match="process id of sshd"):
         SshdStep().apply(SshTarget(phone(), lambda: pytest.fail("touched"), lambda: None), facts(), desired_state())

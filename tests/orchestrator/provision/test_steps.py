@@ -1,4 +1,4 @@
-"""What each step would change, computed from facts alone."""
+"""The changes that each step plans from facts."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class TestPackages:
     def test_a_ready_phone(self) -> None:
         assert PackagesStep().plan(facts(packages=READY), desired_state()) == ()
 
-    def test_a_phone_ahead_of_the_snapshot_goes_back_to_it(self) -> None:
+    def test_newer_packages_are_downgraded(self) -> None:
         ahead = {**READY, **installed(bash="5.4", libffi="3.4")}
         assert PackagesStep().plan(facts(packages=ahead), desired_state()) == ("upgrade libffi", "downgrade bash")
         assert space_needed(facts(packages=ahead), desired_state().repositories[ARCH]) == 2 * (1000 + 4000)
 
-    def test_a_version_written_otherwise_is_the_same(self) -> None:
+    def test_equivalent_versions_are_equal(self) -> None:
         same = {**READY, **installed(bash="5.3.15-0")}
         assert PackagesStep().plan(facts(packages=same), desired_state()) == ()
 
-    def test_what_the_snapshot_does_not_have_is_left_alone(self) -> None:
+    def test_packages_missing_in_the_snapshot_are_ignored(self) -> None:
         more = {**READY, **installed(vim="9.2")}
         assert PackagesStep().plan(facts(packages=more), desired_state()) == ()
 
-    def test_a_package_removed_but_for_its_settings_is_missing(self) -> None:
+    def test_a_removed_package_with_remaining_settings_is_missing(self) -> None:
         removed = {**READY, "openmpi": PackageState("4.1.5-1", "config-files")}
         assert PackagesStep().plan(facts(packages=removed), desired_state()) == ("install openmpi",)
 
@@ -54,7 +54,7 @@ class TestPackages:
             "finish the interrupted installation of bash",
         )
 
-    def test_space_is_for_the_archives_and_what_comes_out_of_them(self) -> None:
+    def test_space_includes_archives_and_installed_files(self) -> None:
         repository: Repository = desired_state().repositories[ARCH]
         assert space_needed(facts(packages=READY), repository) == 0
         assert space_needed(facts(packages=installed(libffi="3.5", openmpi="4.1.5-1")), repository) == 1000 + 4000
@@ -65,19 +65,19 @@ class TestKeys:
         lines = keys.authorized_lines(f"{HOST_KEY}\n", desired_state())
         assert lines == [f'from="10.77.0.0/16",restrict,command="bash ~/.ssh/clusterctl_gate" {PHONE_KEY}']
 
-    def test_this_computers_key_is_added_where_it_is_missing(self) -> None:
+    def test_the_key_of_this_computer_is_added_if_missing(self) -> None:
         assert keys.authorized_lines("ssh-ed25519 AAAAother x\n", desired_state())[1:] == [HOST_KEY]
 
-    def test_on_the_loopback_interface_everyone_is_127(self) -> None:
+    def test_peers_on_the_loopback_interface(self) -> None:
         assert str(peer_network(cluster("127.77.0.0/16").subnet)) == "127.0.0.0/8"
 
-    def test_ssh_knows_the_other_phones(self) -> None:
+    def test_ssh_config_lists_the_other_phones(self) -> None:
         lines = keys.config_lines(desired_state())
         assert "Host 10.77.1.1 10.77.1.2" in lines
         assert "  Port 8022" in lines
         assert "  StrictHostKeyChecking yes" in lines
 
-    def test_nothing_to_write_when_all_is_there(self) -> None:
+    def test_nothing_changes_if_all_files_match(self) -> None:
         files = keys.required_files(facts(texts={"authorized_keys": f"{HOST_KEY}\n"}), desired_state())
         there = facts(
             texts={"authorized_keys": files[3].content.decode(), "ssh_config": files[4].content.decode()},
@@ -93,14 +93,14 @@ class TestKeys:
         texts = {"authorized_keys": files[3].content.decode(), "ssh_config": files[4].content.decode()}
         assert keys.KeysStep().plan(facts(texts=texts, files=outdated), desired_state()) == ("install known_hosts",)
 
-    def test_bytes_that_are_no_text_survive(self) -> None:
+    def test_bytes_that_are_not_utf8_survive(self) -> None:
         odd = b"# caf\xe9\n".decode("utf-8", "surrogateescape")
         assert b"caf\xe9" in keys.required_files(facts(texts={"authorized_keys": odd}), desired_state())[3].content
 
 
 class TestSshd:
     @pytest.mark.parametrize(("version", "exempt"), [((9, 2), False), ((9, 8), True), ((10, 5), True), (None, False)])
-    def test_penalties_are_mentioned_only_to_an_sshd_that_knows_them(
+    def test_penalty_exemptions_are_set_only_for_versions_that_support_them(
         self,
         version: tuple[int, int] | None,
         exempt: bool,  # noqa: FBT001  a test's table
@@ -111,7 +111,7 @@ class TestSshd:
     def test_a_bare_phone(self) -> None:
         assert sshd.SshdStep().plan(facts(), desired_state()) == ("configure sshd: keys only, no forwarding",)
 
-    def test_settings_that_something_overrules(self) -> None:
+    def test_overridden_settings_are_reported(self) -> None:
         there = {sshd.DROP_IN: FileFact("600", sshd.drop_in(facts(), desired_state()).sha256)}
         assert sshd.SshdStep().plan(facts(files=there, sshd={"passwordauthentication": "no"}), desired_state()) == ()
         overruled = facts(files=there, sshd={"passwordauthentication": "yes"})
@@ -121,7 +121,7 @@ class TestSshd:
 
 
 class TestOpenMpi:
-    def test_the_wired_network_is_written_as_a_range(self) -> None:
+    def test_open_mpi_is_restricted_to_the_wired_network(self) -> None:
         parameters = openmpi.required_files(desired_state())[0].content.decode()
         assert "btl_tcp_if_include = 10.77.0.0/16\n" in parameters
         assert "oob_tcp_if_include = 10.77.0.0/16\n" in parameters
@@ -133,10 +133,10 @@ class TestMpi4py:
     wheel = Wheel(Path("x.whl"), "a" * 64)
     wheels = {"cpython-314-android-24-arm64_v8a-openmpi-4.1.5-1": wheel}  # noqa: RUF012  never changed
 
-    def test_without_python_it_is_still_to_come(self) -> None:
+    def test_it_is_installed_even_without_python(self) -> None:
         assert Mpi4pyStep().plan(facts(), desired_state()) == ("install mpi4py 4.1.2",)
 
-    def test_the_wheel_of_this_kind_of_phone(self) -> None:
+    def test_a_wheel_of_this_abi_is_not_reinstalled(self) -> None:
         ready = facts(packages=READY, python=self.python, mpi4py=("4.1.2", "a" * 64))
         assert Mpi4pyStep().plan(ready, desired_state(wheels=self.wheels)) == ()
 
@@ -145,13 +145,13 @@ class TestMpi4py:
         other = facts(packages=READY, python=self.python, mpi4py=there)
         assert Mpi4pyStep().plan(other, desired_state(wheels=self.wheels)) == ("install mpi4py 4.1.2",)
 
-    def test_a_new_open_mpi_is_another_kind(self) -> None:
+    def test_another_open_mpi_version_is_another_abi(self) -> None:
         newer = facts(packages={**READY, **installed(openmpi="4.1.6")}, python=self.python)
         assert newer.abi == "cpython-314-android-24-arm64_v8a-openmpi-4.1.6"
 
 
 class TestAgent:
-    def test_no_agent_another_agent_a_changed_agent_and_the_right_one(self) -> None:
+    def test_missing_outdated_modified_and_current_agents(self) -> None:
         assert AgentStep().plan(facts(), desired_state()) == ("install agent release-one",)
         assert AgentStep().plan(facts(agent=("older", "x")), desired_state()) == ("install agent release-one",)
         repair = AgentStep().plan(facts(agent=("release-one", "x")), desired_state())
@@ -160,7 +160,7 @@ class TestAgent:
 
 
 class TestBoot:
-    def test_the_wake_lock_is_taken_once_a_boot(self) -> None:
+    def test_the_wake_lock_is_acquired_once_per_boot(self) -> None:
         script = {boot.BOOT_SCRIPT: FileFact("700", boot.boot_script().sha256)}
         assert boot.BootStep().plan(facts(wake_lock="free"), desired_state()) == (
             "start sshd at boot",
@@ -171,7 +171,7 @@ class TestBoot:
 
 
 class TestSelfTest:
-    def test_it_is_repeated_when_what_it_rests_on_changed(self) -> None:
+    def test_it_is_repeated_after_a_change_it_depends_on(self) -> None:
         before = facts(packages=READY)
         tested = facts(packages=READY, texts={"selftest": fingerprint(before, desired_state())})
         assert SelfTestStep().plan(before, desired_state()) == ("run the agent self-test",)
@@ -179,7 +179,7 @@ class TestSelfTest:
         newer = facts(packages={**READY, **installed(openmpi="4.1.6")}, texts=tested.texts)
         assert SelfTestStep().plan(newer, desired_state()) == ("run the agent self-test",)
 
-    def test_the_agents_complaints(self) -> None:
+    def test_failed_checks_are_listed(self) -> None:
         answer = (
             '{"ok": false, "checks": [{"name": "mpi4py", "ok": false, "detail": "gone"}, {"name": "x", "ok": true}]}'
         )

@@ -1,4 +1,4 @@
-"""Facts as phones printed them: captured from a bare phone and from a ready one."""
+"""Parsing of facts captured from a bare phone and a provisioned one."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_a_ready_phone() -> None:
     assert facts.disk_free_kb is not None
 
 
-def test_greetings_and_warnings_between_the_facts_are_passed_over() -> None:
+def test_lines_that_are_not_facts_are_ignored() -> None:
     noisy = "Welcome to Termux!\n\nWARNING: linker: unused\tentry\n" + READY.replace("end\t1", "bash: odd\nend\t1")
     assert parse_termux_facts(noisy) == parse_termux_facts(READY)
 
 
-def test_facts_that_broke_off_are_refused_with_the_last_words() -> None:
+def test_incomplete_facts_are_refused_with_the_last_line() -> None:
     with pytest.raises(PhoneError, match="CANNOT LINK EXECUTABLE"):
         parse_termux_facts(BARE.partition("package")[0] + 'CANNOT LINK EXECUTABLE "dpkg-query"')
     with pytest.raises(PhoneError, match="nothing was printed"):
@@ -58,18 +58,18 @@ def test_an_android_python() -> None:
 
 
 @pytest.mark.parametrize("origin", ["", "{}", "null", "[1]", '{"url": "https://pypi.org/mpi4py.whl"}'])
-def test_an_mpi4py_of_other_origin_is_not_ours(origin: str) -> None:
+def test_an_mpi4py_from_elsewhere_has_no_wheel_hash(origin: str) -> None:
     lines = [f"mpi4py\t4.1.2\t{origin}" if line.startswith("mpi4py\t") else line for line in READY.splitlines()]
     assert parse_termux_facts("\n".join(lines)).mpi4py == ("4.1.2", "")
 
 
 @pytest.mark.parametrize("battery", ["", "!!!", "e30=", "bm8="])
-def test_a_battery_that_says_nothing_is_unknown(battery: str) -> None:
+def test_a_battery_without_data_is_unknown(battery: str) -> None:
     lines = [f"text\tbattery\t{battery}" if line.startswith("text\tbattery") else line for line in READY.splitlines()]
     assert parse_termux_facts("\n".join(lines)).battery is None
 
 
-def test_a_phone_whose_dpkg_is_silent_is_refused() -> None:
+def test_a_phone_without_working_dpkg_is_refused() -> None:
     with pytest.raises(PhoneError, match="dpkg does not work"):
         parse_termux_facts(READY.replace("arch\tx86_64", "arch\t"))
 
@@ -88,7 +88,7 @@ def test_a_phone_whose_dpkg_is_silent_is_refused() -> None:
         ("cpython-311\t", "../cpython\t"),
     ],
 )
-def test_what_dpkg_would_not_say_is_refused(true: str, told: str) -> None:
+def test_invalid_values_are_refused(true: str, told: str) -> None:
     assert true in READY
     with pytest.raises(PhoneError) as refused:
         parse_termux_facts(READY.replace(true, told))
@@ -96,17 +96,17 @@ def test_what_dpkg_would_not_say_is_refused(true: str, told: str) -> None:
     assert "reinstall Termux" in (refused.value.remedy or "")
 
 
-def test_a_phone_that_only_complains_is_quoted() -> None:
+def test_stderr_is_quoted_if_there_are_no_facts() -> None:
     with pytest.raises(PhoneError, match="bash: command not found"):
         parse_termux_facts("", "bash: line 1: bash: command not found\n")
 
 
-def test_a_package_that_never_was_wholly_there_has_no_version() -> None:
+def test_a_partly_installed_package_has_no_version() -> None:
     facts = parse_termux_facts(READY.replace("bash\t5.3.15\tinstalled", "bash\t\thalf-installed"))
     assert facts.packages["bash"].version == ""
 
 
 @pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 5000, "-1", "much"])
-def test_numbers_that_are_none_are_unknown(number: str) -> None:
+def test_malformed_numbers_are_unknown(number: str) -> None:
     lines = [f"disk_kb\t{number}" if line.startswith("disk_kb\t") else line for line in READY.splitlines()]
     assert parse_termux_facts("\n".join(lines)).disk_free_kb is None

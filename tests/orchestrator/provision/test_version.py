@@ -33,7 +33,7 @@ def test_a_missing_revision_is_revision_zero() -> None:
 
 @given(*[st.from_regex(r"\A[0-9][0-9a-b.+~]{0,5}(-[0-9a-b.+~]{1,3})?\Z")] * 2)
 @settings(max_examples=60, deadline=None)
-def test_the_order_is_dpkgs(left: str, right: str) -> None:
+def test_the_order_is_that_of_dpkg(left: str, right: str) -> None:
     for operator, ours in (("lt", Version(left) < Version(right)), ("eq", Version(left) == Version(right))):
         dpkg = subprocess.run(
             ["dpkg", "--compare-versions", left, operator, right], check=False, stderr=subprocess.DEVNULL

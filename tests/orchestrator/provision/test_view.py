@@ -27,12 +27,12 @@ def test_a_plan_is_folded_by_what_would_change(capsys: pytest.CaptureFixture[str
     assert out == "sw1:1-2 would install python, openmpi\n1 phone ready, nothing to change\n"
 
 
-def test_phones_with_nothing_to_change_are_said_to_be_ready(capsys: pytest.CaptureFixture[str]) -> None:
+def test_phones_without_changes_are_reported_as_ready(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = shown(ProvisionReport((done(1), done(2))), capsys)
     assert (out, err) == ("2 phones ready, nothing to change\n", "")
 
 
-def test_a_failure_is_told_with_phone_port_step_cause_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_reported_with_phone_port_step_cause_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     failed = StepResult("sshd", StepStatus.FAILED, error="it\x1b[31m broke", remedy="mend it")
     out, err = shown(ProvisionReport((done(1), PhoneProvisionReport(phone(2), (failed,)))), capsys)
     assert out == "1 phone ready, nothing to change\n"
@@ -40,7 +40,7 @@ def test_a_failure_is_told_with_phone_port_step_cause_and_remedy(capsys: pytest.
         assert word in err
 
 
-def test_an_interrupted_phone_is_not_called_ready(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_phone_is_not_reported_as_ready(capsys: pytest.CaptureFixture[str]) -> None:
     changed = StepResult("packages", StepStatus.CHANGED, changes=("install python",))
     report = ProvisionReport((PhoneProvisionReport(phone(1), (changed,)), PhoneProvisionReport(phone(2))))
     out, err = shown(report, capsys)
@@ -49,7 +49,7 @@ def test_an_interrupted_phone_is_not_called_ready(capsys: pytest.CaptureFixture[
     assert not report.ok
 
 
-def test_the_document_has_every_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json_document_lists_every_step(capsys: pytest.CaptureFixture[str]) -> None:
     failed = StepResult("tcp", StepStatus.FAILED, 5.0, error="no answer", remedy="check power")
     document = ProvisionReport((PhoneProvisionReport(phone(1), (failed,)),), release="r").as_json()
     assert document["ok"] is False

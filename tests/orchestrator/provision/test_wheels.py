@@ -10,7 +10,7 @@ from orchestrator.provision.wheels import MPI4PY, PYOPENCL, WheelStore, require_
 ABI = "cpython-314-android-24-arm64_v8a-openmpi-4.1.5-1"
 
 
-def test_only_source_and_pure_python_go_to_phones(tmp_path: Path) -> None:
+def test_only_sources_and_pure_python_wheels_are_accepted(tmp_path: Path) -> None:
     for name in ("mpi4py-4.1.2.tar.gz", "setuptools-84.2.1-py3-none-any.whl"):
         (tmp_path / name).touch()
     assert len(require_portable(tmp_path)) == 2
@@ -19,7 +19,7 @@ def test_only_source_and_pure_python_go_to_phones(tmp_path: Path) -> None:
         require_portable(tmp_path)
 
 
-def test_a_wheel_is_found_again_until_it_is_damaged(tmp_path: Path) -> None:
+def test_a_cached_wheel_is_found_unless_damaged(tmp_path: Path) -> None:
     store = WheelStore(tmp_path, MPI4PY)
     assert store.find(ABI) is None
     kept = store.add(ABI, "mpi4py-4.1.2-x.whl", b"wheel")

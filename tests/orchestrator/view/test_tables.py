@@ -75,7 +75,7 @@ from phone_agent.models.overview import all_overviews
 from phone_agent.nn.summary import blocks
 from tests.orchestrator.chaos.samples import injection_outcome, run_outcome
 from tests.orchestrator.device_study.samples import study
-from tests.orchestrator.health.samples import told
+from tests.orchestrator.health.samples import with_facts
 from tests.orchestrator.launch.samples import phones, spec, telemetry
 
 WIDTHS = (80, 120)
@@ -136,7 +136,7 @@ def device_tables() -> Case:
 
 
 def problems() -> Case:
-    seen = [replace(told(clock_ahead_s=90.0, disk_mb=1), phone=phone) for phone in FEW]
+    seen = [replace(with_facts(clock_ahead_s=90.0, disk_mb=1), phone=phone) for phone in FEW]
     report = DoctorReport(FEW, tuple(run_checks(seen, ALL_CHECKS)), 3.0)
     return Case(doctor.render_problems(report), ("disk", "sw1:1-4"))
 
