@@ -1,7 +1,7 @@
-"""What the host runs on a phone: `python3 -m phone_agent VERB`.
+"""Commands that the host runs on a phone: `python3 -m phone_agent COMMAND`.
 
-Answers with JSON on stdout. A verb that fails exits with 1, and the last line of its error output is a JSON object with
-the error's code and message (phone_agent.contract.errors.error_line).
+They print JSON to stdout. A command that fails exits with 1, and the last line of its error output is a JSON object
+with the code and message of the error (phone_agent.contract.errors.error_line).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from phone_agent.contract.errors import AgentError, error_line
 def main() -> int:
     arguments = parse()
     try:
-        return int(arguments.verb(arguments))
-    except BrokenPipeError:  # whoever asked has gone
+        return int(arguments.command(arguments))
+    except BrokenPipeError:  # the host disconnected
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception as error:  # noqa: BLE001 - whatever it is, the host is told its code
+    except Exception as error:  # noqa: BLE001 - reported to the host with its code
         if not isinstance(error, AgentError):
             traceback.print_exc()
         print(error_line(error), file=sys.stderr)
@@ -33,15 +33,15 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="phone_agent", description=__doc__)
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, verb: Any, summary: str) -> argparse.ArgumentParser:
-        added = verbs.add_parser(name, help=summary, description=summary)
-        added.set_defaults(verb=verb)
+    def add(name: str, command: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=summary, description=summary)
+        added.set_defaults(command=command)
         return added
 
-    add("facts", facts, "what this phone is")
-    add("telemetry", telemetry, "how it is doing now")
+    add("facts", facts, "print the properties of this phone")
+    add("telemetry", telemetry, "print its current state")
     add("selftest", selftest, "check that this phone can train").add_argument(
         "--address", help="the wired address it should have"
     )
@@ -51,25 +51,25 @@ def parse() -> argparse.Namespace:
     checker.add_argument("--host", required=True, help="address of the callback server")
     checker.add_argument("--port", type=int, required=True)
     checker.add_argument("--only", action="append", default=[], help="name of a check (default: all; repeatable)")
-    _add_run_verbs(add)
-    add("data-receive", data_receive, "take a dataset from standard input, and pass it on")
-    holder = add("data-list", data_list, "which files of a dataset lie here")
-    holder.add_argument("name", type=dataset_name)
-    holder.add_argument("--verify", action="store_true", help="read all of them again")
+    _add_run_commands(add)
+    add("data-receive", data_receive, "receive a dataset on standard input and forward it")
+    lister = add("data-list", data_list, "list the files of a dataset on this phone")
+    lister.add_argument("name", type=dataset_name)
+    lister.add_argument("--verify", action="store_true", help="verify their checksums")
     add("data-remove", data_remove, "delete a dataset").add_argument("name", type=dataset_name)
-    bench = add("allreduce-bench", allreduce_bench, "time an allreduce (mpirun starts this)")
+    bench = add("allreduce-bench", allreduce_bench, "time an allreduce (started by mpirun)")
     bench.add_argument("--mb", type=float)
     bench.add_argument("--algorithm", default="ring")
     bench.add_argument("--wire", default="fp32")
-    bench.add_argument("--switches", help="of each rank, with commas between them")
-    bench.add_argument("--group", type=int, default=0, help="most phones of a group of a hierarchy")
-    bench.add_argument("--model", help="whose gradients are summed; without --mb as many as they are")
+    bench.add_argument("--switches", help="switch of each rank, separated by commas")
+    bench.add_argument("--group", type=int, default=0, help="maximum phones per group (hierarchical)")
+    bench.add_argument("--model", help="reduce gradients of this model; sets the size unless --mb is given")
     bench.add_argument("--repeats", type=int, default=5)
     solver = add("linpack", linpack, "run LINPACK (started by mpirun)")
     solver.add_argument("--n", type=int, required=True, help="number of equations")
     solver.add_argument("--nb", type=int, required=True, help="block size")
     solver.add_argument("--grid", required=True, help="process grid, for example 2x3")
-    solver.add_argument("--threads", type=int, default=0, help="default: one for each big core")
+    solver.add_argument("--threads", type=int, default=0, help="default: one per big core")
     solver.add_argument("--seed", type=int, default=1)
     add("opencl", opencl, "print the OpenCL device").add_argument(
         "--in-process", action="store_true", help="probe in this process, without changing LD_LIBRARY_PATH"
@@ -82,32 +82,34 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _add_run_verbs(add: Callable[[str, Any, str], argparse.ArgumentParser]) -> None:
-    starter = add("start", start, "start a staged run and leave it running")
+def _add_run_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
+    starter = add("start", start, "start a staged run in the background")
     starter.add_argument("run_id")
     starter.add_argument("--attempt", type=int, default=0)
-    stopper = add("stop", stop, "end a run")
+    stopper = add("stop", stop, "stop a run")
     stopper.add_argument("run_id")
-    stopper.add_argument("--holder", help="who wants that: refused while somebody else looks after the run")
-    follower = add("follow", follow, "a run's events as they come")
+    stopper.add_argument("--holder", help="who requests it; rejected while another host holds the lease")
+    follower = add("follow", follow, "print the events of a run as they are written")
     follower.add_argument("run_id")
     follower.add_argument("--attempt", type=int, default=0)
-    follower.add_argument("--holder", help="who looks after the run while following it")
-    follower.add_argument("--offset", type=int, default=0, help="bytes of events.jsonl already known")
-    add("runs", runs, "the runs on this phone")
-    rank = add("train", train, "be a rank of a run (mpirun starts this)")
+    follower.add_argument("--holder", help="who holds the lease of the run while following it")
+    follower.add_argument("--offset", type=int, default=0, help="bytes of events.jsonl to skip")
+    add("runs", runs, "list the runs on this phone")
+    rank = add("train", train, "run one rank of a run (started by mpirun)")
     rank.add_argument("run_id")
     rank.add_argument("--attempt", type=int, default=0)
-    add("memckpt-server", memckpt_server, "hold a run's training state (its ranks start this)").add_argument("run_id")
-    ender = add("cleanup", cleanup, "end all that a run does on this phone, and say what is held of it")
-    ender.add_argument("run_id")
-    ender.add_argument("--discard-state", action="store_true", help="what is held as well")
-    ender.add_argument("--holder", help="who wants that: refused while somebody else looks after the run")
-    add("checkpoints", checkpoints, "the newest whole checkpoint of a run on this phone").add_argument("run_id")
-    looker = add("probe", probe, "how this phone's part of a run is doing")
-    looker.add_argument("run_id")
-    looker.add_argument("--logcat", action="store_true", help="also what Android says of what it killed")
-    yielder = add("yield", yield_, "have an attempt end at a step's end, for another to follow")
+    add("memckpt-server", memckpt_server, "serve in-memory checkpoints of a run (started by its ranks)").add_argument(
+        "run_id"
+    )
+    cleaner = add("cleanup", cleanup, "end all processes of a run on this phone; print the steps held in memory")
+    cleaner.add_argument("run_id")
+    cleaner.add_argument("--discard-state", action="store_true", help="free the in-memory checkpoint as well")
+    cleaner.add_argument("--holder", help="who requests it; rejected while another host holds the lease")
+    add("checkpoints", checkpoints, "print the newest intact checkpoint of a run on this phone").add_argument("run_id")
+    prober = add("probe", probe, "print the state of a run on this phone")
+    prober.add_argument("run_id")
+    prober.add_argument("--logcat", action="store_true", help="search Android's log for who killed the rank")
+    yielder = add("yield", yield_, "end an attempt after the current step, so that another can follow")
     yielder.add_argument("run_id")
     yielder.add_argument("--attempt", type=int, default=0)
 
@@ -231,7 +233,7 @@ def dataset_name(text: str) -> str:
     from phone_agent.contract.dataset_manifest import NAME
 
     if not NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError("not a dataset's name")
+        raise argparse.ArgumentTypeError("not a dataset name")
     return text
 
 

@@ -258,7 +258,7 @@ def opencl_failed(_: Path) -> None:
     from phone_agent.backends.opencl.emit import LaunchBuilder
 
     maker = LaunchBuilder.__new__(LaunchBuilder)
-    maker.kernels = cast("Any", SimpleNamespace(most_items=lambda _kernel: 64))
+    maker.kernels = cast("Any", SimpleNamespace(max_work_group=lambda _kernel: 64))
     maker.launch(SimpleNamespace(function_name="gemm"), (), (128,), (128,))
 
 

@@ -1,4 +1,5 @@
-"""Ends whatever a run does on this phone, head or not; what it holds in memory stays, unless told otherwise."""
+"""Ends all processes of a run on this phone, whether or not it is the head phone. Its in-memory checkpoint stays unless
+it is to be discarded."""
 
 from __future__ import annotations
 
@@ -16,40 +17,40 @@ from phone_agent.job import lease, run_directory
 from phone_agent.job import state as run_state
 from phone_agent.memckpt import client
 
-GRACE_S = 1.0
-PATIENCE_S = 5.0
+GRACE_S = 1.0  # between SIGTERM and SIGKILL
+KILL_TIMEOUT_S = 5.0
 
 
 def cleanup(run_id: str, *, discard_state: bool = False, holder: str | None = None) -> dict[str, Any]:
-    """May be called again and again. A phone that has nothing of the run has nothing to end."""
+    """Idempotent. Does nothing on a phone without files of the run."""
     run = layout.local(layout.run_dir(run_id))
     if not run_directory.RUN_ID.fullmatch(run_id) or not run.is_dir():
         return {"processes_ended": 0, "held_steps": [], "attempt": None}
     lease.require(run, holder)
-    held = client.held_steps(run)
-    ended = _end(run_id)
+    held_steps = client.held_steps(run)
+    processes_ended = _end_processes(run_id)
     if discard_state:
         client.stop_server(run)
-    _record(run)
+    _wait_for_final_state(run)
     return {
-        "processes_ended": ended,
-        "held_steps": [] if discard_state else held,
+        "processes_ended": processes_ended,
+        "held_steps": [] if discard_state else held_steps,
         "attempt": run_directory.number(run_directory.newest(run)),
         "memory_mb": memory.available_mb(),
         "disk_mb": memory.free_disk_mb(run),
     }
 
 
-def _end(run_id: str) -> int:
-    """Asks first: mpirun then tidies up. How many there were."""
-    there = run_processes(run_id)
-    _signal(there, signal.SIGTERM)
+def _end_processes(run_id: str) -> int:
+    """How many there were. SIGTERM first, so that mpirun can clean up."""
+    found = run_processes(run_id)
+    _signal(found, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S
-    while (left := run_processes(run_id)) and time.monotonic() < deadline + PATIENCE_S:
+    while (left := run_processes(run_id)) and time.monotonic() < deadline + KILL_TIMEOUT_S:
         if time.monotonic() > deadline:
             _signal(left, signal.SIGKILL)
         time.sleep(0.02)
-    return len(there)
+    return len(found)
 
 
 def _signal(pids: list[int], number: signal.Signals) -> None:
@@ -58,8 +59,8 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _record(run: Path) -> None:
-    """A supervisor writes down how mpirun ended: it is waited for, so that whoever asks next is told."""
+def _wait_for_final_state(run: Path) -> None:
+    """Wait until the process that supervises mpirun has recorded how it ended, so that the next command sees it."""
     deadline = time.monotonic() + GRACE_S
     for attempt in run_directory.attempts(run):
         while (state := run_state.read(attempt)) and not state.is_final and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Leaving the SSH session behind: the classic double fork."""
+"""Detaches from the SSH session by a double fork."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def detach(work: Callable[[int], None], log: Path) -> str:
-    """Runs `work` in a process of its own that outlives this one, its output going to `log`.
+    """Run `work` in a process that outlives this one, with its output in `log`.
 
-    `work` gets a pipe to say one thing through, which it must close; returns what it said.
+    `work` gets a pipe for one reply, which it must close. Returns the reply.
     """
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
@@ -21,8 +21,8 @@ def detach(work: Callable[[int], None], log: Path) -> str:
         os._exit(0)
     os.close(writer)
     os.waitpid(child, 0)
-    with os.fdopen(reader, "r", encoding="utf-8") as answer:
-        return answer.read()
+    with os.fdopen(reader, "r", encoding="utf-8") as reply:
+        return reply.read()
 
 
 def _run(work: Callable[[int], None], writer: int, log: Path) -> None:
@@ -30,7 +30,7 @@ def _run(work: Callable[[int], None], writer: int, log: Path) -> None:
     try:
         _redirect(log)
         work(writer)
-    except BaseException:  # noqa: BLE001 - nobody is left to catch it; the log is where it can be read
+    except BaseException:  # noqa: BLE001 - nothing above could catch it; it goes to the log
         import traceback
 
         traceback.print_exc()
@@ -39,7 +39,7 @@ def _run(work: Callable[[int], None], writer: int, log: Path) -> None:
 
 
 def _redirect(log: Path) -> None:
-    """An open stdin, stdout or stderr would keep the SSH session from ending."""
+    """An open stdin, stdout or stderr would keep the SSH session open."""
     null = os.open(os.devnull, os.O_RDONLY)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for target, source in ((0, null), (1, output), (2, output)):

@@ -1,4 +1,4 @@
-"""A run's events as they come, from a byte offset on, so that a broken link can be taken up where it broke."""
+"""Streams the events of a run from a byte offset on, so that a client can reconnect without losing any."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ HEARTBEAT_S = 0.5
 def follow(
     run_id: str, offset: int, attempt: int = 0, *, holder: str | None = None, heartbeat_s: float = HEARTBEAT_S
 ) -> Iterator[str]:
-    """Lines of events.jsonl as they are; between them heartbeats, which a dead link would swallow; then the end.
+    """Lines of events.jsonl; heartbeats in between, by which the client detects a dead link; then an end event.
 
-    `holder` looks after the run for as long as it follows, unless somebody else does: heartbeats say who.
+    While following, `holder` holds the lease of the run, unless another one does: heartbeats then name that one.
     """
     directory = run_directory.find(run_id, attempt)
     beat_at = renew_at = time.monotonic()
-    other: lease.Lease | None = None
+    other_lease: lease.Lease | None = None
     while True:
-        state = run_state.read(directory)  # before the events: what is final has written its last
+        state = run_state.read(directory)  # before the events: once the state is final, all events are written
         if state is None:
             raise AgentError(f"run {run_id} was not started on this phone", code=ErrorCode.NOT_STARTED)
         for line in _complete_lines(directory / layout.EVENTS_FILE, offset):
@@ -38,16 +38,18 @@ def follow(
             yield _line("end", state=state.state, rc=state.rc, offset=offset)
             return
         if holder is not None and time.monotonic() >= renew_at:
-            other = lease.take(run_directory.run_of(directory), holder)
+            other_lease = lease.take(run_directory.run_of(directory), holder)
             renew_at = time.monotonic() + lease.RENEW_S
         if time.monotonic() >= beat_at:
-            yield _line("heartbeat", state=state.state, offset=offset, lease_holder=other.holder if other else None)
+            yield _line(
+                "heartbeat", state=state.state, offset=offset, lease_holder=other_lease.holder if other_lease else None
+            )
             beat_at = time.monotonic() + heartbeat_s
         time.sleep(POLL_S)
 
 
 def _complete_lines(path: Path, offset: int) -> list[bytes]:
-    """What is there from `offset`, without a last line that is still being written."""
+    """Lines from `offset` on, without a last one that is still being written."""
     try:
         with path.open("rb") as file:
             file.seek(offset)

@@ -1,4 +1,4 @@
-"""Which computer looks after a run: only that one may start it again or stop it, as long as it is heard of."""
+"""The lease of a run: only the host that holds it may restart or stop the run. It expires unless it is renewed."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from typing import Any
 from phone_agent.contract import layout
 from phone_agent.contract.errors import AgentError, ErrorCode
 
-SECONDS = 30.0
+DURATION_S = 30.0
 RENEW_S = 10.0
 
 
-class LeasedError(AgentError):
-    """Somebody else looks after the run."""
+class LeaseHeldError(AgentError):
+    """Another host holds the lease."""
 
     code = ErrorCode.LEASE_HELD
 
 
 @dataclass(frozen=True)
 class Lease:
-    """`until` is by this phone's own clock since it was switched on, which nobody sets."""
+    """`until` is seconds since this phone booted: that clock is never set."""
 
     holder: str
     until: float
 
     def left_s(self, now: float) -> float:
-        """None is left of one from before a restart, when the clock was further."""
+        """0 for a lease from before a reboot, when the clock was ahead."""
         left = self.until - now
-        return left if 0 < left <= SECONDS else 0.0
+        return left if 0 < left <= DURATION_S else 0.0
 
 
 def take(run: Path, holder: str, clock: Callable[[], float] | None = None) -> Lease | None:
-    """For a while. None: it is ours, or the disk is too full to remember whose it is; else whose it is."""
+    """Take or renew the lease. None on success, or if the disk is too full to record it; else the lease of the other
+    holder."""
     try:
         return _take(run, holder, (clock or _since_boot)())
     except OSError as error:
@@ -51,20 +52,20 @@ def _take(run: Path, holder: str, now: float) -> Lease | None:
     with (run / layout.LEASE_FILE).open("a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        there = _parse(file.read(4096))
-        if there is not None and there.holder != holder and there.left_s(now):
-            return there
+        current = _parse(file.read(4096))
+        if current is not None and current.holder != holder and current.left_s(now):
+            return current
         file.seek(0)
         file.truncate()
-        json.dump(asdict(Lease(holder, now + SECONDS)), file)
+        json.dump(asdict(Lease(holder, now + DURATION_S)), file)
     return None
 
 
 def require(run: Path, holder: str | None) -> None:
-    """Before something is done to a run. Without a holder there is nobody to ask for: the lease is left alone."""
+    """Raise LeaseHeldError if another host holds the lease. Without a holder, the lease is not checked."""
     if holder is not None and (other := take(run, holder)):
         left = other.left_s(_since_boot())
-        raise LeasedError(f"{other.holder} looks after run {run.name}, for {left:.0f} s more at least")
+        raise LeaseHeldError(f"{other.holder} supervises run {run.name}, for at least {left:.0f} s more")
 
 
 def _since_boot() -> float:

@@ -1,6 +1,6 @@
-"""Why a run failed, put where the host reads: errors that other ranks told in mpirun's log join events.jsonl.
+"""After a failed run, copies the errors of other ranks from mpirun's log to events.jsonl, where the host reads them.
 
-Rank 0 writes events.jsonl, but a rank that fails ends all others, rank 0 included, before anyone can pass it on.
+Rank 0 writes events.jsonl, but a rank that fails ends all others, including rank 0, before they can report it.
 """
 
 from __future__ import annotations
@@ -14,49 +14,53 @@ from phone_agent.contract import layout
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.files import read_tail
 
-MARK = '{"event": "error"'
-YIELD_MARK = '{"event": "yield"'
+ERROR_PREFIX = '{"event": "error"'
+YIELD_PREFIX = '{"event": "yield"'
 LAST_LINES = 8
 
 
 def collect(directory: Path, rc: int) -> None:
     lines = read_tail(directory / layout.MPIRUN_LOG)
     known = errors_in(read_tail(directory / layout.EVENTS_FILE))
-    told = [error for error in errors_in(lines) if error not in known]
-    for error in told:
+    new = [error for error in errors_in(lines) if error not in known]
+    for error in new:
         _append(directory, error)
-    if not told and not known:
-        said = "\n".join(line for line in lines if line.strip("- "))
-        last = "\n".join(said.splitlines()[-LAST_LINES:])
+    if not new and not known:
+        output = "\n".join(line for line in lines if line.strip("- "))
+        last = "\n".join(output.splitlines()[-LAST_LINES:])
         code = ErrorCode.KILLED if rc < 0 else ErrorCode.COMMAND_FAILED
-        tell(directory, f"mpirun ended with {describe(rc)} and no rank said why. Its last words:\n{last}", code)
+        write_error(
+            directory,
+            f"mpirun failed with {describe(rc)}, and no rank reported an error. Its last output:\n{last}",
+            code,
+        )
 
 
-def tell(directory: Path, message: str, code: ErrorCode) -> None:
+def write_error(directory: Path, message: str, code: ErrorCode) -> None:
     event = {"event": "error", "time": time.time(), "rank": None, "phone": None, "message": message, "code": code}
     _append(directory, event)
 
 
 def errors_in(lines: list[str]) -> list[dict[str, Any]]:
-    """Error events, also where mpirun put a tag before them."""
+    """Error events, also in lines that mpirun prefixed with a tag."""
     found = []
     for line in lines:
-        _, mark, rest = line.partition(MARK)
+        _, prefix, rest = line.partition(ERROR_PREFIX)
         try:
-            found.append(json.loads(mark + rest))
+            found.append(json.loads(prefix + rest))
         except ValueError:
             continue
     return found
 
 
 def yielded(directory: Path) -> bool:
-    """Whether the last that was said is that the attempt ended for another to follow."""
+    """Whether the last event says that the attempt ended so that another can follow."""
     last = [line for line in read_tail(directory / layout.EVENTS_FILE, size=4096) if line][-1:]
-    return any(line.startswith(YIELD_MARK) for line in last)
+    return any(line.startswith(YIELD_PREFIX) for line in last)
 
 
 def describe(rc: int) -> str:
-    return f"signal {-rc}" if rc < 0 else f"code {rc}"
+    return f"signal {-rc}" if rc < 0 else f"exit code {rc}"
 
 
 def _append(directory: Path, event: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A run's directory on this phone, and those of its attempts."""
+"""The directories of a run and of its attempts on this phone."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ ATTEMPT = re.compile(r"attempt-([1-9]\d{0,5})")
 
 
 def find(run_id: str, attempt: int = 0) -> Path:
-    """Of an attempt: the first one's is the run's own."""
+    """The directory of an attempt. The first attempt uses the run's own."""
     if not RUN_ID.fullmatch(run_id):
-        raise AgentError(f"'{run_id}' is not a run id", code=ErrorCode.BAD_REQUEST)
+        raise AgentError(f"'{run_id}' is not a valid run id", code=ErrorCode.BAD_REQUEST)
     path = layout.local(layout.attempt_dir(run_id, attempt))
     if not path.is_dir():
         what = f"attempt {attempt} of run {run_id}" if attempt else f"run {run_id}"
-        raise AgentError(f"there is no {what} on this phone: {path} does not exist", code=ErrorCode.NO_SUCH_RUN)
+        raise AgentError(f"no {what} on this phone: {path} does not exist", code=ErrorCode.NO_SUCH_RUN)
     return path
 
 
 def attempts(run: Path) -> list[Path]:
-    """Those that were staged here, oldest first."""
+    """Attempts that were staged here, oldest first."""
     numbered = [(int(match[1]), path) for path in run.glob(layout.ATTEMPTS) if (match := ATTEMPT.fullmatch(path.name))]
-    every = [run, *(path for _, path in sorted(numbered))]
-    return [path for path in every if (path / layout.RUN_FILE).is_file()]
+    candidates = [run, *(path for _, path in sorted(numbered))]
+    return [path for path in candidates if (path / layout.RUN_FILE).is_file()]
 
 
 def newest(run: Path) -> Path:
-    """Of the run's attempts; the run's own where none was staged."""
+    """The directory of the newest attempt; the run's own if none was staged."""
     return (attempts(run) or [run])[-1]
 
 
 def run_of(attempt: Path) -> Path:
-    """Where what belongs to all attempts lies: checkpoints, weights, the network's file."""
+    """The run's directory, with the files shared by all attempts: checkpoints, weights, model file."""
     return attempt.parent if ATTEMPT.fullmatch(attempt.name) else attempt
 
 
@@ -56,6 +56,6 @@ def read_spec(directory: Path) -> RunSpec:
 
 
 def own_phone(spec: RunSpec, environment: Mapping[str, str]) -> str:
-    """Which phone mpirun means this process to be; told again, and checked, once MPI has started."""
+    """The phone of this process, from mpirun's environment. Verified again once MPI has started."""
     rank = int(environment.get(layout.MPI_RANK, "0"))
     return spec.ranks[rank].phone if rank < len(spec.ranks) else ""

@@ -1,4 +1,4 @@
-"""The runs on this phone, head or not."""
+"""The runs on this phone, whether or not it is their head phone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def latest() -> dict[str, Any] | None:
 
 
 def summary(run: Path) -> dict[str, Any]:
-    """The newest attempt. The head phone knows its state, the others only their own rank's."""
+    """Of the newest attempt. The head phone knows the state of the run, others only that of their own rank."""
     directory = run_directory.newest(run)
     state = run_state.read(directory)
     events = _events(directory)
@@ -58,7 +58,7 @@ def _rank_lives(directory: Path) -> bool:
 
 
 def rank_process(directory: Path) -> ProcessId | None:
-    """Of an attempt, as the rank told when it started."""
+    """The process of an attempt's rank, from its start event."""
     try:
         with (directory / layout.RANK_EVENTS_FILE).open(encoding="utf-8") as file:
             start = json.loads(file.readline())
@@ -68,7 +68,7 @@ def rank_process(directory: Path) -> ProcessId | None:
 
 
 def _events(directory: Path) -> list[Event]:
-    """The last few of this rank; a line may be cut off at the front, or still being written."""
+    """The last few events of this rank. The first line may be cut off, the last one incomplete."""
     events = []
     for line in read_tail(directory / layout.RANK_EVENTS_FILE, size=4096):
         try:

@@ -1,4 +1,4 @@
-"""Starts a run on the head phone and watches over it until it ends."""
+"""Starts mpirun on the head phone and supervises it until it ends."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ NEEDED = (layout.RUN_FILE, layout.LAUNCH_FILE, layout.HOSTFILE)
 
 
 def start(run_id: str, attempt: int = 0) -> int:
-    """The pid of mpirun, which runs on without us."""
+    """The pid of mpirun, which keeps running in the background."""
     directory = run_directory.find(run_id, attempt)
     launch = _read_launch(directory, run_id, attempt)
     _claim(directory, run_id)
-    answer = json.loads(detach(lambda pipe: _supervise(directory, launch, pipe), directory / layout.MPIRUN_LOG) or "{}")
-    if "pid" not in answer:
+    reply = json.loads(detach(lambda pipe: _supervise(directory, launch, pipe), directory / layout.MPIRUN_LOG) or "{}")
+    if "pid" not in reply:
         raise AgentError(
-            f"run {run_id} did not start: {answer.get('error', 'its supervisor died')}", code=ErrorCode.START_FAILED
+            f"run {run_id} did not start: {reply.get('error', 'its supervising process died')}",
+            code=ErrorCode.START_FAILED,
         )
-    return int(answer["pid"])
+    return int(reply["pid"])
 
 
 def _read_launch(directory: Path, run_id: str, attempt: int) -> LaunchSpec:
@@ -58,18 +59,16 @@ def _read_launch(directory: Path, run_id: str, attempt: int) -> LaunchSpec:
 
 
 def _claim(directory: Path, run_id: str) -> None:
-    """Only one can create the file."""
+    """Creating the state file is atomic: an attempt starts only once."""
     try:
         os.close(os.open(directory / layout.STATE_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        raise AgentError(
-            f"run {run_id} was started before; an attempt starts once", code=ErrorCode.ALREADY_STARTED
-        ) from None
+        raise AgentError(f"this attempt of run {run_id} was already started", code=ErrorCode.ALREADY_STARTED) from None
     RunState(run_id, STARTING, process.identify(os.getpid()), time.time()).write(directory)
 
 
 def _supervise(directory: Path, launch: LaunchSpec, pipe: int) -> None:
-    """In the detached process."""
+    """Runs in the detached process."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     state = RunState(launch.run_id, STARTING, process.identify(os.getpid()), time.time())
     state.write(directory)
@@ -77,31 +76,31 @@ def _supervise(directory: Path, launch: LaunchSpec, pipe: int) -> None:
         mpirun = _launch(launch)
     except OSError as error:
         replace(state, state=FAILED, ended=time.time(), rc=127).write(directory)
-        postmortem.tell(directory, f"mpirun cannot be started: {error}", ErrorCode.START_FAILED)
-        _say(pipe, {"error": str(error)})
+        postmortem.write_error(directory, f"cannot start mpirun: {error}", ErrorCode.START_FAILED)
+        _reply(pipe, {"error": str(error)})
         return
     state = replace(state, state=RUNNING, process=process.identify(mpirun.pid))
     state.write(directory)
-    _say(pipe, {"pid": mpirun.pid})
+    _reply(pipe, {"pid": mpirun.pid})
     _record_end(directory, state, mpirun.wait())
 
 
 def _launch(launch: LaunchSpec) -> subprocess.Popen[bytes]:
-    """In a session of its own, by which `stop` finds mpirun and its ranks."""
+    """In a new session, by which `stop` finds mpirun and its ranks."""
     environment = {**os.environ, **launch.env}
-    argv = (*_on_the_wire(launch), *launch.argv)
+    argv = (*_bind_to_wired_address(launch), *launch.argv)
     return subprocess.Popen(argv, env=environment, cwd=Path.home(), stdin=subprocess.DEVNULL, start_new_session=True)
 
 
-def _on_the_wire(launch: LaunchSpec) -> tuple[str, ...]:
-    """What keeps its listeners on the wired address, where that is known."""
+def _bind_to_wired_address(launch: LaunchSpec) -> tuple[str, ...]:
+    """Command prefix that binds mpirun's listeners to the wired address, if that is known."""
     address, start = launch.env.get(layout.WIRED_ADDRESS), layout.local(layout.WIRED)
     return ("bash", str(start), address) if address and start.is_file() else ()
 
 
-def _say(pipe: int, answer: dict[str, object]) -> None:
+def _reply(pipe: int, reply: dict[str, object]) -> None:
     with os.fdopen(pipe, "w", encoding="utf-8") as channel, suppress(BrokenPipeError):
-        json.dump(answer, channel)
+        json.dump(reply, channel)
 
 
 def _record_end(directory: Path, state: RunState, rc: int) -> None:

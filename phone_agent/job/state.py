@@ -1,4 +1,4 @@
-"""state.json: how a run is doing, as its supervisor on the head phone sees it."""
+"""state.json: the state of a run, written by its supervising process on the head phone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from phone_agent.contract.files import read_json, write_json
 from phone_agent.device.process import ProcessId
 
 STARTING, RUNNING, DONE, FAILED, STOPPED, LOST = "starting", "running", "done", "failed", "stopped", "lost"
-YIELDED = "yielded"  # it ended at a step's end because it was asked to: another attempt follows
+YIELDED = "yielded"  # it ended after a step on request, so that another attempt can follow
 FINAL = frozenset({DONE, FAILED, STOPPED, LOST, YIELDED})
 
 
@@ -33,11 +33,11 @@ class RunState:
 
 
 def read(directory: Path) -> RunState | None:
-    """None when the run was never started here. A supervisor that died without a word makes the run lost."""
+    """None if the run was never started here. Lost, if the supervising process died without recording an end."""
     state = _parse(directory)
     if state is None or state.is_final or state.supervisor.alive():
         return state
-    state = _parse(directory) or state  # it may have written the end and left while we looked
+    state = _parse(directory) or state  # it may have recorded the end and exited since the first read
     return state if state.is_final else replace(state, state=LOST)
 
 

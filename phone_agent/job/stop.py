@@ -1,4 +1,4 @@
-"""Ends a run: asks mpirun, which ends all ranks; after a grace time, forces it."""
+"""Stops a run: SIGTERM to mpirun, which ends all ranks; SIGKILL after a grace period."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRACE_S = 10.0
 
 
 def stop(run_id: str, grace_s: float = GRACE_S, holder: str | None = None) -> dict[str, Any]:
-    """Whether there was anything to stop, and the state afterwards."""
+    """Whether there was anything to stop, and the final state."""
     run = run_directory.find(run_id)
     lease.require(run, holder)
     client.stop_server(run)
@@ -31,22 +31,22 @@ def stop(run_id: str, grace_s: float = GRACE_S, holder: str | None = None) -> di
     if state is None or (state.is_final and state.state != LOST):
         return {"stopped": False, "state": state.state if state else None}
     (directory / layout.STOP_FILE).touch()
-    _end(state, directory, grace_s)
+    _end_mpirun(state, directory, grace_s)
     return {"stopped": True, "state": _final_state(directory)}
 
 
-def _end(state: RunState, directory: Path, grace_s: float) -> None:
+def _end_mpirun(state: RunState, directory: Path, grace_s: float) -> None:
     if state.process is None or not state.process.alive():
         return
     leader = state.process.pid
     _signal([leader], signal.SIGTERM)
     if not _wait(lambda: not session_members(leader), grace_s):
-        _wait(lambda: not _signal(session_members(leader), signal.SIGKILL), grace_s)  # again: they may fork meanwhile
+        _wait(lambda: not _signal(session_members(leader), signal.SIGKILL), grace_s)  # repeated: they may fork
     _wait(lambda: _is_final(directory), grace_s)
 
 
 def _final_state(directory: Path) -> str:
-    """A supervisor that is gone cannot record the end, so it is done here."""
+    """If the supervising process died, record the end in its place."""
     state = run_state.read(directory)
     if state is None:
         return STOPPED
@@ -62,7 +62,7 @@ def _is_final(directory: Path) -> bool:
 
 
 def _signal(pids: list[int], number: signal.Signals) -> list[int]:
-    """Who there was to signal."""
+    """The processes, for `_wait`."""
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -77,10 +77,10 @@ def test_an_unknown_run_is_told_on_stderr(phone: Phone) -> None:
     for verb in ("start", "stop", "follow", "train"):
         done = phone.agent(verb, "20260101-000000-lenet-abcd")
         assert (done.returncode, done.stdout) == (1, "")
-        assert "there is no run 20260101-000000-lenet-abcd on this phone" in done.stderr
+        assert "no run 20260101-000000-lenet-abcd on this phone" in done.stderr
 
 
 def test_a_run_id_is_no_path(phone: Phone) -> None:
     done = phone.agent("start", "../../etc")
     assert done.returncode == 1
-    assert "is not a run id" in done.stderr
+    assert "is not a valid run id" in done.stderr

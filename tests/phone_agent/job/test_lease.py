@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from phone_agent.job.lease import SECONDS, take
+from phone_agent.job.lease import DURATION_S, take
 
 
 def test_a_lease_excludes_other_computers_until_it_expires(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_a_lease_excludes_other_computers_until_it_expires(tmp_path: Path) -> No
     held = take(tmp_path, "b", clock)
     assert held is not None
     assert held.holder == "a"
-    now += SECONDS + 1
+    now += DURATION_S + 1
     assert take(tmp_path, "b", clock) is None
     now = 5.0  # the phone was restarted
     assert take(tmp_path, "a", clock) is None

@@ -24,7 +24,7 @@ LOG = f"""{PHANTOM} {{00a1b2c 4321:python3/u0a105}}: Trimming phantom processes
     [
         (4321, "Android's phantom process killer"),
         (555, "Android's phantom process killer"),
-        (777, "Android, for want of memory"),
+        (777, "Android, because memory was low"),
         (432, None),  # what was done to others tells nothing of this one
     ],
 )
@@ -33,11 +33,11 @@ def test_only_lines_about_the_rank_itself_count(
 ) -> None:
     (tmp_path / layout.RANK_EVENTS_FILE).write_text(json.dumps({"pid": pid, "pid_started": 1}) + "\n")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=LOG))
-    assert probe._killer(tmp_path) == killer
+    assert probe.find_killer(tmp_path) == killer
 
 
 def test_without_a_rank_or_a_log_nobody_is_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert probe._killer(tmp_path) is None
+    assert probe.find_killer(tmp_path) is None
     (tmp_path / layout.RANK_EVENTS_FILE).write_text(json.dumps({"pid": 4321, "pid_started": 1}) + "\n")
     monkeypatch.setattr(probe, "LOGCAT", (str(tmp_path / "no-logcat"),))
-    assert probe._killer(tmp_path) is None
+    assert probe.find_killer(tmp_path) is None
