@@ -39,7 +39,7 @@ from orchestrator.cli import (
     timeline,
     tune,
 )
-from orchestrator.cli.help import HELP_NAMES, examples_of
+from orchestrator.cli.help import HELP_NAMES, examples_of, join_help_lines
 from orchestrator.errors import EXIT_INTERRUPTED, ClusterctlError, UsageError
 
 PANELS: dict[str, dict[str, typer.Typer | Callable[..., Any]]] = {
@@ -109,9 +109,11 @@ def clusterctl(
 for _panel, _commands in PANELS.items():
     for _name, _command in _commands.items():
         if isinstance(_command, typer.Typer):
+            join_help_lines(_command)
             app.add_typer(_command, name=_name, rich_help_panel=_panel)
         else:
             app.command(_name, rich_help_panel=_panel, epilog=examples_of(_command))(_command)
+join_help_lines(app)
 
 
 def main() -> None:

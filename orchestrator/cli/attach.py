@@ -23,9 +23,7 @@ TCP_S = 2.0  # connect timeout: a phone of a run that needs longer counts as unr
 
 RunArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[RUN]", help="Id of the run, or a unique prefix of it. Default: the newest run.", show_default=False
-    ),
+    typer.Argument(metavar="[RUN]", help="Run id or unique prefix. Default: the newest run.", show_default=False),
 ]
 
 

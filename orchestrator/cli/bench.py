@@ -30,7 +30,9 @@ ThreadsOption = Annotated[
 ]
 IsaOption = Annotated[
     InstructionSet | None,
-    typer.Option(help="Instruction set of the kernels. Default: the best one here.", rich_help_panel=EXPERT),
+    typer.Option(
+        help="Instruction set for the kernels. Default: the best this computer supports.", rich_help_panel=EXPERT
+    ),
 ]
 
 app.command(epilog=DEVICE_EXAMPLES)(device)
@@ -52,7 +54,7 @@ def allreduce(
     mb: Annotated[
         float | None,
         typer.Option(
-            help="Size of the buffer in MB. Default: the gradient size of --model, else 97.7 (ResNet-50).",
+            help="Buffer size in MB. Default: the model's gradient size, or 97.7 (ResNet-50) without --model.",
             min=0.001,
             max=2000,
             show_default=False,
@@ -63,14 +65,17 @@ def allreduce(
     ] = None,
     algorithm: Annotated[
         AllreduceAlgorithm,
-        typer.Option(help="ring and hierarchical are ours; mpi is MPI_Allreduce; chunkwise calls it once per layer."),
+        typer.Option(
+            help="Allreduce algorithm. ring and hierarchical: our own; mpi: MPI_Allreduce; chunkwise: one "
+            "MPI_Allreduce per parameter."
+        ),
     ] = "ring",
-    wire: Annotated[Wire, typer.Option(help="Number format on the network.")] = "fp32",
-    repeats: Annotated[int, typer.Option(help="Number of repeats; the fastest counts.", min=1)] = 5,
+    wire: Annotated[Wire, typer.Option(help="Wire format.")] = "fp32",
+    repeats: Annotated[int, typer.Option(help="Number of repetitions; the fastest is reported.", min=1)] = 5,
     group_size: Annotated[
         int,
         typer.Option(
-            help="Largest group of the hierarchical algorithm. 0: all phones of a switch.",
+            help="With --algorithm hierarchical: maximum number of phones per group. 0: all phones on a switch.",
             min=0,
             max=100_000,
             rich_help_panel=EXPERT,
@@ -79,7 +84,7 @@ def allreduce(
     order: Annotated[
         RankOrder,
         typer.Option(
-            help="ring: ranks follow the switches; interleaved: the worst order, for comparison.",
+            help="Rank order. ring: switch by switch; interleaved: every hop crosses an uplink (the worst order).",
             rich_help_panel=EXPERT,
         ),
     ] = "ring",
@@ -87,7 +92,7 @@ def allreduce(
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time one allreduce between the phones, and compare it with the speed of their links."""
+    """Time an allreduce across the phones, and compare it with their link speed."""
     from orchestrator.bench.allreduce import USUAL_MB, AllreduceRequest, bench_allreduce
     from orchestrator.cli.session import open_session
     from orchestrator.health.phone_health import collect_health
@@ -131,7 +136,7 @@ def linpack(
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(help="Instead of --n: fill this fraction of the free memory, such as 0.8.", show_default=False),
+        typer.Option(help="Instead of --n: fill this fraction of free memory, such as 0.8.", show_default=False),
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads per phone. 0: one per big core.")] = 0,
     nb: Annotated[int, typer.Option(help="Block size.", rich_help_panel=EXPERT)] = 128,
@@ -190,13 +195,14 @@ def compute(
     steps: Annotated[int, typer.Option(help="Steps to time, after one warm-up step.")] = 5,
     memory: Annotated[
         str | None,
-        typer.Option(help="Memory limit, such as 2.8GB. Layers are recomputed where needed.", show_default=False),
+        typer.Option(help="Memory limit, such as 2.8GB. Activations are recomputed if necessary.", show_default=False),
     ] = None,
     activations: Annotated[
-        Activations, typer.Option(help="Storage format of activations; arithmetic stays in fp32.")
+        Activations, typer.Option(help="Storage format for activations; arithmetic stays in fp32.")
     ] = "fp32",
     backend: Annotated[
-        ComputeBackend, typer.Option(help="cpu: our C core; reference: numpy, slow.", rich_help_panel=EXPERT)
+        ComputeBackend,
+        typer.Option(help="Compute backend. cpu: our C core; reference: numpy, slow.", rich_help_panel=EXPERT),
     ] = "cpu",
     isa: IsaOption = None,
     winograd: Annotated[
@@ -204,7 +210,7 @@ def compute(
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Time training steps of a model on this computer, and show which operations take the time."""
+    """Time training steps of a model on this computer, and show where the time goes, by operation."""
     from orchestrator.view.bench_compute import compute_document, print_compute
     from orchestrator.view.console import print_json
     from orchestrator.view.progress import computing, working
@@ -234,13 +240,13 @@ def compute(
     epilog=format_examples("clusterctl bench kernels", "clusterctl bench kernels --only depthwise --threads 1")
 )
 def kernels(
-    only: Annotated[str, typer.Option(help="Only kernels with this in their name, such as depthwise.")] = "",
+    only: Annotated[str, typer.Option(help="Only kernels whose name contains this text, such as depthwise.")] = "",
     threads: ThreadsOption = None,
     seconds: Annotated[float, typer.Option(help="Time per kernel, in seconds.", min=0.0, max=60)] = 0.2,
     isa: IsaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time each compute kernel on this computer, as a fraction of the processor's peak."""
+    """Measure each compute kernel's throughput on this computer, as a fraction of the processor's peak."""
     from orchestrator.view.bench_compute import kernels_document, print_kernels
     from orchestrator.view.console import print_json
     from orchestrator.view.progress import computing

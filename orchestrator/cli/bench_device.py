@@ -27,14 +27,19 @@ _MAX_NUMBERS = 64
 EXAMPLES = format_examples(
     "clusterctl bench device --here --quick",
     "clusterctl bench device --limit p1-01 --report p1-01.html",
-    "# only the power measurements, then ten minutes of training to see the phone heat up",
+    "# only the power measurements, then ten minutes of training to record the temperature",
     "clusterctl bench device --part power --thermal 10",
 )
 
 HereOption = Annotated[bool, typer.Option("--here", help="Measure this computer instead of phones.")]
 PartOption = Annotated[
     list[StudyPart] | None,
-    typer.Option("--part", help="What to measure. Repeatable. Default: everything.", show_default=False),
+    typer.Option(
+        "--part",
+        help="What to measure. Repeatable. Default: everything. sweep: networks of various widths and depths; "
+        "foreground: how much training slows down a foreground app.",
+        show_default=False,
+    ),
 ]
 ModelOption = Annotated[
     list[StudyModel] | None,
@@ -43,7 +48,7 @@ ModelOption = Annotated[
 WidthsOption = Annotated[
     str | None,
     typer.Option(
-        help="Layer widths of the sweep, such as 64,512. Default: 64,128,256,512.",
+        help="With --part sweep: layer widths, such as 64,512. Default: 64,128,256,512.",
         show_default=False,
         rich_help_panel=EXPERT,
     ),
@@ -51,7 +56,7 @@ WidthsOption = Annotated[
 DepthsOption = Annotated[
     str | None,
     typer.Option(
-        help="Numbers of layers of the sweep, such as 1-8. Default: 1,2,4,8.",
+        help="With --part sweep: layer counts, such as 1-8. Default: 1,2,4,8.",
         show_default=False,
         rich_help_panel=EXPERT,
     ),
@@ -63,7 +68,7 @@ BackendOption = Annotated[
 MemoryOption = Annotated[
     str | None,
     typer.Option(
-        help="Memory limit of a training step, such as 2.8GB. Default: the free memory of the device.",
+        help="Memory limit for a training step, such as 2.8GB. Default: the device's free memory.",
         show_default=False,
         rich_help_panel=EXPERT,
     ),
@@ -78,7 +83,7 @@ def device(
     part: PartOption = None,
     model: ModelOption = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer and shorter measurements: about a minute per CPU.")
+        bool, typer.Option("--quick", help="Fewer, shorter measurements: about a minute with --backend cpu.")
     ] = False,
     thermal: Annotated[
         float, typer.Option(help="Afterwards, train for this many minutes and record the temperature.", min=0)
@@ -87,7 +92,7 @@ def device(
     depths: DepthsOption = None,
     backend: BackendOption = None,
     batch: Annotated[
-        int, typer.Option(help="Images per step; fewer if a step would take seconds.", rich_help_panel=EXPERT)
+        int, typer.Option(help="Images per step; reduced if a step would take more than 3 s.", rich_help_panel=EXPERT)
     ] = 128,
     threads: Annotated[int, typer.Option(help="Number of threads. 0: one per big core.", rich_help_panel=EXPERT)] = 0,
     memory: MemoryOption = None,
@@ -96,7 +101,9 @@ def device(
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure one device in depth: models, layer sizes, operations, power, a foreground app, temperature."""
+    """Benchmark a device in depth.
+
+    Measures models, layer sizes, operations, power draw, the effect on a foreground app, and temperature."""
     import time
     from importlib.metadata import version
 

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 ApksOption = Annotated[
     Path,
-    typer.Option(
-        "--apks", help="Directory with the APKs of Termux, Termux:API and Termux:Boot, and a SHA256SUMS file."
-    ),
+    typer.Option("--apks", help="Directory with the Termux, Termux:API and Termux:Boot APKs and a SHA256SUMS file."),
 ]
 SerialOption = Annotated[
     list[str] | None,
@@ -31,12 +29,12 @@ AssignOption = Annotated[
     list[str] | None,
     typer.Option(
         "--assign",
-        help="Which phone of the inventory this is: SERIAL=sw1:7 or SERIAL=p1-07. Repeatable.",
+        help="Map the phone with this serial number to an inventory entry: SERIAL=sw1:7 or SERIAL=p1-07. Repeatable.",
         metavar="SERIAL=PHONE",
     ),
 ]
 FreeOption = Annotated[
-    bool, typer.Option("--assign-free", help="Assign unknown phones to the free ports of the inventory, in order.")
+    bool, typer.Option("--assign-free", help="Assign unknown phones to the inventory's free ports, in order.")
 ]
 WaitOption = Annotated[
     float, typer.Option("--wait", help="Seconds to wait for a manual action, such as a tap on the phone.", min=0)
@@ -44,7 +42,7 @@ WaitOption = Annotated[
 NtpOption = Annotated[
     str | None,
     typer.Option(
-        "--ntp", help="Time server for the phones. Default: network.host of the inventory.", rich_help_panel=EXPERT
+        "--ntp", help="Time server for the phones. Default: network.host in the inventory.", rich_help_panel=EXPERT
     ),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the adb commands; change nothing.")]
@@ -71,8 +69,8 @@ def bootstrap(
 ) -> None:
     """Install Termux and sshd on phones connected by USB.
 
-    Also applies the Android settings that training needs and installs this computer's key. Run it again to continue
-    after an interruption: completed steps are skipped.
+    Also applies the Android settings that training needs and installs this computer's key. Run the command again to
+    continue after an interruption: completed steps are skipped.
     """
     from orchestrator.bootstrap.bootstrapper import BootstrapInterrupted, BootstrapOptions, bootstrap
     from orchestrator.cli.session import open_session

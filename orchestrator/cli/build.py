@@ -14,15 +14,18 @@ from orchestrator.cli.options import JsonOption
 if TYPE_CHECKING:
     from orchestrator.provision.bundle import Bundle
 
-TargetOption = Annotated[BuildTarget, typer.Option("--target", help="What to build for.")]
-OutOption = Annotated[Path, typer.Option("--out", help="Output directory; a bundle in it is replaced.")]
+TargetOption = Annotated[
+    BuildTarget,
+    typer.Option("--target", help="Platform: host (this computer, for virtual phones) or aarch64-android (phones)."),
+]
+OutOption = Annotated[Path, typer.Option("--out", help="Output directory; an existing bundle there is replaced.")]
 
 
 @examples("clusterctl build", "clusterctl build --target aarch64-android --out dist/phone")
 def build(target: TargetOption = "host", out: OutOption = Path("dist/agent"), as_json: JsonOption = False) -> None:
     """Build the agent bundle that provision installs on phones.
 
-    It holds Python files, the compute core and a manifest. Builds are reproducible.
+    The bundle holds Python files, the compute core and a manifest. Builds are reproducible.
     """
     from orchestrator.provision.bundle import Target, build_bundle
     from orchestrator.view.progress import compiling

@@ -49,12 +49,17 @@ def chaos(
         range, typer.Option(help="Phones per run: a number or a range.", parser=_phones, metavar="N|N..M")
     ] = "4..8",  # type: ignore[assignment]  # parsed by the above
     only: Annotated[
-        list[Fault] | None, typer.Option(help="Only this kind of fault. Repeatable.", show_default=False)
+        list[Fault] | None,
+        typer.Option(
+            help="Only this kind of fault. Repeatable. head: the phone that runs mpirun; host: this computer; phantom "
+            "reaper: Android kills processes beyond its limit. Details: docs/design/chaos.md.",
+            show_default=False,
+        ),
     ] = None,
     journal: Annotated[
         Path | None,
         typer.Option(
-            help="Record each run in this file; continue from it if it exists.",
+            help="Record each run in this file. If the file exists, continue from it.",
             dir_okay=False,
             show_default=False,
             rich_help_panel=EXPERT,

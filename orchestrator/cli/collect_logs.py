@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 )
 def collect_logs(
     run: RunArgument = None,
-    out: Annotated[Path, typer.Option(help="Output folder; one subfolder per run.")] = Path("logs"),
+    out: Annotated[Path, typer.Option(help="Output directory; one subdirectory per run.")] = Path("logs"),
     archive: Annotated[bool, typer.Option("--archive", help="Also pack the files as RUN.tar.gz.")] = False,
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy the logs of a run from all its phones.
+    """Copy a run's logs from all its phones.
 
-    Also merges them into one log, sorted by time.
+    Also merges the logs into one, sorted by time.
     """
     from orchestrator.cli.session import open_session
     from orchestrator.logs.collect import collect_logs as collect

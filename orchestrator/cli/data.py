@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Convert images to datasets, and copy datasets to the phones.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the dataset.", show_default=False)]
+NameArgument = Annotated[str, typer.Argument(help="Dataset name.", show_default=False)]
 
 
 @app.command(
     epilog=format_examples(
         "clusterctl data add cifar10 ~/Downloads/cifar-10-binary.tar.gz",
-        "# one subfolder per class, each with JPEG or PNG files",
+        "# one subdirectory per class, each with JPEG or PNG files",
         "clusterctl data add flowers ~/pictures/flowers --size 128",
         "clusterctl launch --data flowers --model mobilenet_v1",
     )
@@ -33,15 +33,16 @@ def add(
     source: Annotated[
         Path,
         typer.Argument(
-            help="CIFAR-10 or CIFAR-100 (folder or archive), IDX files (MNIST), or one folder of images per class.",
+            help="CIFAR-10 or CIFAR-100 (directory or archive), a directory of IDX files (MNIST), or a directory with "
+            "one subdirectory of images per class.",
             show_default=False,
         ),
     ],
-    size: Annotated[int, typer.Option(help="Store JPEG and PNG images with this many pixels per side.")] = 256,
-    on_corrupt: Annotated[OnCorrupt, typer.Option(help="What to do with corrupt records.")] = "fail",
+    size: Annotated[int, typer.Option(help="Resize JPEG and PNG images to this many pixels per side.")] = 256,
+    on_corrupt: Annotated[OnCorrupt, typer.Option(help="On corrupt images: fail, or skip them.")] = "fail",
     as_json: JsonOption = False,
 ) -> None:
-    """Convert files on this computer to a dataset. Repeating it changes nothing."""
+    """Convert files on this computer to a dataset. Running it again on unchanged files does nothing."""
     from orchestrator.data.add import add as add_dataset
     from orchestrator.view.console import print_json
     from orchestrator.view.data import add_progress, document, print_added
@@ -71,7 +72,7 @@ def list_datasets(as_json: JsonOption = False) -> None:
 
 @app.command()
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show the contents and the source of a dataset."""
+    """Show a dataset's contents and source."""
     from orchestrator.data.store import Store
     from orchestrator.view.console import print_json
     from orchestrator.view.data import document, print_dataset
@@ -92,8 +93,8 @@ def push(
         bool | None,
         typer.Option(
             "--replicate-data/--shard-data",
-            help="All images on every phone, or a different shard on each. "
-            "Default: as it is on the phones; if new, replicated where it fits.",
+            help="Put all images on every phone, or a different shard on each. Default: keep the current layout; for a "
+            "new dataset, replicate if it needs at most a quarter of every phone's free space.",
             show_default=False,
         ),
     ] = None,
@@ -101,7 +102,7 @@ def push(
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a dataset to the phones. Only missing or corrupt files are sent. `launch` does this as well."""
+    """Copy a dataset to the phones. Only missing or corrupt files are sent. `launch` also does this."""
     from orchestrator.cli.session import open_session
     from orchestrator.data.push import Push
     from orchestrator.data.store import Store
@@ -129,13 +130,16 @@ def remove(
     name: NameArgument,
     everywhere: Annotated[
         bool,
-        typer.Option("--from-phones", help="Delete it from the phones as well; with --limit, from those phones only."),
+        typer.Option(
+            "--from-phones",
+            help="Also delete the dataset from the phones. With --limit: from those phones only.",
+        ),
     ] = False,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a dataset from this computer; with --from-phones, from the phones as well."""
+    """Delete a dataset from this computer; with --from-phones, also from the phones."""
     from orchestrator.data.store import Store, check_name
     from orchestrator.view.console import print_json
     from orchestrator.view.data import print_removed, removed_document

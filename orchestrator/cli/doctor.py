@@ -1,4 +1,4 @@
-"""`clusterctl doctor`: find problems of the phones, and fix them where possible."""
+"""`clusterctl doctor`: find problems with the phones, and fix them where possible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def doctor(
 ) -> None:
     """Check phones for known problems, and suggest fixes.
 
-    Shows evidence and remedy for each problem. Takes at most 90 s. Exit code 1 if a problem would stop a run.
+    Shows the evidence and a remedy for each problem. Takes at most 90 s. Exit code 1 if a problem would stop a run.
     """
     from orchestrator.cli.session import open_session
     from orchestrator.health.examination import DoctorContext, examine_all

@@ -20,14 +20,14 @@ def evaluate(
     trained: TrainedArgument = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Dataset on this computer. Default: the one the run was trained on.", show_default=False),
+        typer.Option(help="Dataset on this computer. Default: the run's training dataset.", show_default=False),
     ] = None,
     model: ModelOption = None,
     threads: ThreadsOption = None,
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the accuracy of a trained model on test images.
+    """Measure a trained model's accuracy on test images.
 
     Runs on this computer.
     """

@@ -32,9 +32,9 @@ def export(
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a trained model as ONNX or safetensors.
+    """Export a trained model as ONNX or safetensors.
 
-    ONNX: NCHW images in, class scores out. Safetensors: weights under the parameter names of torchvision.
+    ONNX: NCHW images in, class scores out. Safetensors: weights with torchvision's parameter names.
     """
     from orchestrator.cli.agent_errors import agent_errors
     from orchestrator.cli.model_argument import find_trained

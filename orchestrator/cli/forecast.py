@@ -1,4 +1,4 @@
-"""`clusterctl forecast`: the modelled speed of training on a rack."""
+"""`clusterctl forecast`: the modelled training speed of a rack."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ IMAGINED = "A rack without an inventory"
 @examples(
     "clusterctl forecast --model resnet50 --phones 16",
     "clusterctl forecast --model resnet50 --phones 138 --switches 3 --uplink 10gbit --wire fp16",
-    "# the models and batch sizes of the paper, on the phones of the inventory",
+    "# the paper's models and batch sizes, on the phones in the inventory",
     "clusterctl forecast --batch paper -i inventory.yaml",
 )
 def forecast(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="Model. Repeatable. Default: the ten models of the paper.",
+            help="Model. Repeatable. Default: the ten models in the paper (Na et al., 2021).",
             autocompletion=complete_model,
             show_default=False,
         ),
@@ -40,7 +40,8 @@ def forecast(
     batch: Annotated[
         str,
         typer.Option(
-            help="Images per phone and step: a number, auto (the most that fit in memory), or paper (its Table I).",
+            help="Images per phone per step: a number, auto (the most that fit in memory), or paper (Table I of Na "
+            "et al., 2021).",
             metavar="N|auto|paper",
         ),
     ] = "auto",
@@ -55,12 +56,16 @@ def forecast(
             min=1e-6,
         ),
     ] = None,
-    algorithm: Annotated[ForecastAlgorithm, typer.Option(help="Allreduce algorithm; auto: the faster one.")] = "auto",
-    wire: Annotated[ForecastWire, typer.Option(help="Number format of gradients on the network.")] = "fp32",
+    algorithm: Annotated[
+        ForecastAlgorithm, typer.Option(help="Allreduce algorithm. auto: the faster of the two.")
+    ] = "auto",
+    wire: Annotated[
+        ForecastWire, typer.Option(help="Gradient wire format. auto: fp32, or fp16 if clearly faster.")
+    ] = "fp32",
     phones: Annotated[
         int | None,
         typer.Option(
-            help="Model this many phones instead of those of the inventory.",
+            help="Forecast for this many phones instead of the inventory.",
             min=1,
             max=MAX_PHONES,
             show_default=False,
@@ -70,22 +75,21 @@ def forecast(
     switches: Annotated[
         int, typer.Option(help="With --phones: number of switches.", min=1, rich_help_panel=IMAGINED)
     ] = 1,
-    rate: Annotated[
-        str, typer.Option(help="With --phones: link speed of each phone.", rich_help_panel=IMAGINED)
-    ] = "1gbit",
+    rate: Annotated[str, typer.Option(help="With --phones: link speed per phone.", rich_help_panel=IMAGINED)] = "1gbit",
     uplink: Annotated[
         str, typer.Option(help="With --phones: link speed between switches.", rich_help_panel=IMAGINED)
     ] = "1gbit",
     group_size: Annotated[
         int,
         typer.Option(
-            help="Largest group of the hierarchical algorithm. 0: all phones of a switch; with auto, the best size.",
+            help="With --algorithm hierarchical: maximum number of phones per group. 0: all phones on a switch, or the "
+            "best size with --algorithm auto.",
             min=0,
             rich_help_panel=EXPERT,
         ),
     ] = 0,
     overlap: Annotated[
-        bool, typer.Option(help="Communicate while the backward pass is running.", rich_help_panel=EXPERT)
+        bool, typer.Option(help="Send gradients while the backward pass is running.", rich_help_panel=EXPERT)
     ] = True,
     latency_ms: Annotated[
         float,
@@ -97,9 +101,9 @@ def forecast(
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate the speed of training on a rack; nothing is run.
+    """Estimate the training speed of a rack without running anything.
 
-    Use it to choose model, batch size and network before you buy or build anything.
+    Use it to choose a model, batch size and network hardware before you buy or build anything.
     """
     from orchestrator.plan.forecast import published
     from orchestrator.plan.forecast.device_model import load_phone_model

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import typer
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 EXPERT = "Expert options"  # the last panel of a command's help
@@ -25,6 +29,13 @@ def examples(*lines: str) -> Callable[[Command], Command]:
         return command
 
     return attach
+
+
+def join_help_lines(app: typer.Typer) -> None:
+    """Join the lines of each docstring paragraph: Typer keeps line breaks, which leave short lines when wrapped."""
+    for command in app.registered_commands:
+        paragraphs = inspect.cleandoc(command.callback.__doc__ or "").split("\n\n") if command.callback else []
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def examples_of(command: Callable[..., Any]) -> str | None:

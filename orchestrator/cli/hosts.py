@@ -9,14 +9,14 @@ import typer
 from orchestrator.cli.completion import complete_limit
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 
-app = typer.Typer(help="Manage the pinned SSH host keys of the phones.", no_args_is_help=True)
+app = typer.Typer(help="Manage the phones' pinned SSH host keys.", no_args_is_help=True)
 
 PhonesArgument = Annotated[str, typer.Argument(help="Phones, as in --limit.", autocompletion=complete_limit)]
 
 
 @app.command("list")
 def list_keys(inventory: InventoryOption = None, limit: LimitOption = None, json: JsonOption = False) -> None:
-    """List the pinned host key of each phone."""
+    """List each phone's pinned host key."""
     from orchestrator.cli.session import open_session
     from orchestrator.fleet.host_keys import HostKeys
     from orchestrator.view import hosts as view

@@ -18,7 +18,7 @@ app = typer.Typer(help="Check and show the inventory of switches and phones.", n
     epilog=format_examples("clusterctl inventory check", "clusterctl inventory check -i rack2.yaml --limit sw1")
 )
 def check(inventory: InventoryOption = None, limit: LimitOption = None, json: JsonOption = False) -> None:
-    """Check the inventory file: print every problem with its line, or a summary."""
+    """Check the inventory file. Prints each problem with its line number, or a summary if there are none."""
     from orchestrator.cli.session import find_inventory, open_session
     from orchestrator.view import inventory as view
 
@@ -33,7 +33,7 @@ def check(inventory: InventoryOption = None, limit: LimitOption = None, json: Js
 
 @app.command(epilog=format_examples("clusterctl inventory show", "clusterctl inventory show --limit sw1:1-8 --json"))
 def show(inventory: InventoryOption = None, limit: LimitOption = None, json: JsonOption = False) -> None:
-    """Draw the switches with their phones and uplinks, and the ring through them."""
+    """Draw the switches with their phones and uplinks, and the allreduce ring that connects them."""
     from orchestrator.cli.session import open_session
     from orchestrator.view.console import out, print_json
     from orchestrator.view.rack_diagram import Racks, as_json
@@ -52,12 +52,12 @@ def hostfile(
     order: Annotated[
         RankOrder,
         typer.Option(
-            help="ring: follows the switches; interleaved: every hop crosses an uplink, for comparison.",
+            help="ring: switch by switch; interleaved: every hop crosses an uplink (the worst order, for comparison).",
             rich_help_panel=EXPERT,
         ),
     ] = "ring",
 ) -> None:
-    """Print a hostfile for Open MPI: one phone per line, in rank order."""
+    """Print an Open MPI hostfile: one phone per line, in rank order."""
     from orchestrator.cli.session import open_session
     from orchestrator.inventory.ring_traffic import hostfile as lines
     from orchestrator.inventory.ring_traffic import interleaved

@@ -27,9 +27,9 @@ def _complete_phone(incomplete: str) -> list[str]:
 
 PhoneArgument = Annotated[
     str,
-    typer.Argument(help="Name of a phone, such as p1-01.", show_default=False, autocompletion=_complete_phone),
+    typer.Argument(help="Phone name, such as p1-01.", show_default=False, autocompletion=_complete_phone),
 ]
-CommandArgument = Annotated[list[str], typer.Argument(help="The command, after --.", show_default=False)]
+CommandArgument = Annotated[list[str], typer.Argument(help="Command to run, after --.", show_default=False)]
 _PASS_THROUGH = {"ignore_unknown_options": True}
 
 
@@ -45,17 +45,17 @@ _PASS_THROUGH = {"ignore_unknown_options": True}
 def up(
     phones: Annotated[int, typer.Option(help="Number of virtual phones.")] = 4,
     switches: Annotated[int, typer.Option(help="Number of switches, connected in a chain.")] = 1,
-    rate: Annotated[str, typer.Option(help="Link speed of each phone, in both directions.")] = "1gbit",
+    rate: Annotated[str, typer.Option(help="Link speed per phone, in each direction.")] = "1gbit",
     uplink: Annotated[str, typer.Option(help="Link speed between switches.")] = "1gbit",
     disk: Annotated[str, typer.Option(help="Storage per phone, held in memory.")] = "1g",
     arch: Annotated[
         Arch,
         typer.Option(
-            help="native: this computer's instruction set; aarch64: that of a phone, emulated.", rich_help_panel=EXPERT
+            help="native: this computer's instruction set; aarch64: a phone's, emulated.", rich_help_panel=EXPERT
         ),
     ] = "native",
 ) -> None:
-    """Start a lab: virtual phones with a real SSH server and links of the given speed."""
+    """Start a lab: virtual phones with real SSH servers and links of the given speed."""
     from orchestrator.lab.config import LabConfig, parse_arch
     from orchestrator.lab.lifecycle import up as bring_up
     from orchestrator.view.console import next_step
@@ -97,7 +97,7 @@ def status(as_json: JsonOption = False) -> None:
 
 @app.command("exec", context_settings=_PASS_THROUGH)
 def execute(phone: PhoneArgument, command: CommandArgument) -> None:
-    """Run a command on a phone as its user, without SSH. Returns the command's exit code."""
+    """Run a command on a virtual phone as its Termux user, without SSH. Returns the command's exit code."""
     from orchestrator.lab.remote import exec_on_phone
     from orchestrator.paths import lab_dir
 
@@ -115,7 +115,7 @@ def enter(command: CommandArgument) -> None:
 
 @app.command()
 def power(phone: PhoneArgument, state: Annotated[PowerState, typer.Argument(help="New state.")]) -> None:
-    """Cut a phone's power, or restore it. Its data is kept."""
+    """Cut a virtual phone's power, or restore it. The phone keeps its data."""
     from orchestrator.lab.settings import set_power
     from orchestrator.paths import lab_dir
 
@@ -136,9 +136,10 @@ def change(
         list[str], typer.Argument(help="KEY=VALUE, such as thermal.cpu=71.5 or link=down.", show_default=False)
     ],
 ) -> None:
-    """Change the readings of a virtual phone, or inject a fault.
+    """Change a virtual phone's sensor readings, or inject a fault.
 
-    Readings: battery.*, thermal.*. Faults: link=down, disk=full, throttle=0.3, phantom=on and others.
+    Readings: battery.*, thermal.*. Faults: link=down, disk=full, throttle=0.3, phantom=on (Android's phantom process
+    killer). Full list: docs/guide/lab.md.
     """
     from orchestrator.lab.settings import apply_settings
     from orchestrator.paths import lab_dir

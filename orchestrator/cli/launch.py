@@ -44,13 +44,13 @@ def launch(
         str | None,
         typer.Option(
             metavar="RUN",
-            help="Continue from the newest checkpoint of a run, as a new run.",
+            help="Continue a run (id or unique prefix) from its newest checkpoint, as a new run.",
             show_default=False,
             rich_help_panel="Recovery",
         ),
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once the run is started.", rich_help_panel="Output")
+        bool, typer.Option("--detach", help="Return as soon as the run has started.", rich_help_panel="Output")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and print the plan; start nothing.", rich_help_panel="Output")

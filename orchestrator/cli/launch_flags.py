@@ -1,7 +1,6 @@
 """The flags of `clusterctl launch`: one per option of a LaunchRequest, with its help text and panel.
 
-Names come from orchestrator.launch.request, types from its fields, defaults from orchestrator.cli.help import EXPERT
-from orchestrator.launch.defaults.
+Names come from orchestrator.launch.request, types from its fields, defaults from orchestrator.launch.defaults.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _SIZE: dict[str, Any] = {"parser": _parse_bytes, "metavar": "SIZE"}
 PANELS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     "Model and data": {
         "model": (
-            "Network: a name from clusterctl models list, or FILE.py:FUNCTION.",
+            "Model: a name from `clusterctl models list`, or FILE.py:FUNCTION.",
             {"autocompletion": complete_model, "metavar": "NAME"},
         ),
         "recipe": (
@@ -55,22 +54,31 @@ PANELS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
             {"autocompletion": complete_recipe, "metavar": "NAME"},
         ),
         "data.source": (
-            "Training data: auto, synthetic (random images), a name from clusterctl data list, or a folder.",
-            {"metavar": "NAME|FOLDER"},
+            (
+                "Training data: a name from `clusterctl data list`, a directory, synthetic (random images), or auto "
+                "(Fashion-MNIST if installed and the model takes 28x28 images, else random images)."
+            ),
+            {"metavar": "NAME|DIRECTORY"},
         ),
-        "data.augment": ("Data augmentation.", {}),
+        "data.augment": (
+            (
+                "Data augmentation. flip: random horizontal flips; cifar: flips and shifted crops; imagenet: flips, "
+                "resized crops and color jitter."
+            ),
+            {},
+        ),
         "batch": (
             "Batch size per phone. auto: as large as memory allows.",
             {"parser": _parse_batch, "metavar": "N|auto"},
         ),
-        "global_batch": ("Total batch size over all phones, instead of --batch.", _POSITIVE),
+        "global_batch": ("Total batch size across all phones, instead of --batch.", _POSITIVE),
         "steps": ("Number of training steps.", _POSITIVE),
         "epochs": ("Number of passes over the data, instead of --steps.", {"min": 0.001, "metavar": "X"}),
         "eval_every": ("Evaluate every N steps.", _COUNT),
         "weights": ("Initial weights: a checkpoint, safetensors or .npz file.", {"metavar": "FILE"}),
-        "new_head": ("With --weights: initialize the last layer at random, or keep it.", {}),
-        "freeze": ("Layers that are not trained: a name or a pattern. Repeatable.", {"metavar": "LAYER"}),
-        "seed": ("Random seed for weights and sample order.", {"min": 0, "max": 2**31 - 1, "metavar": "N"}),
+        "new_head": ("With --weights: reinitialize the last layer, or keep it.", {}),
+        "freeze": ("Layers to freeze (not train): a name or a pattern. Repeatable.", {"metavar": "LAYER"}),
+        "seed": ("Random seed for weights and image order.", {"min": 0, "max": 2**31 - 1, "metavar": "N"}),
     },
     "Optimizer": {
         "optimizer.name": ("Optimizer.", {}),
@@ -83,49 +91,73 @@ PANELS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "schedule.policy": ("Learning rate schedule.", {}),
         "schedule.warmup_steps": ("Linear warm-up over N steps.", _COUNT),
         "schedule.warmup_epochs": ("Linear warm-up over X epochs.", _AMOUNT),
-        "schedule.decay_steps": ("Schedule step: decay every N steps.", _COUNT),
-        "schedule.decay_epochs": ("Schedule step: decay every X epochs.", _AMOUNT),
-        "schedule.gamma": ("Schedule step: decay factor.", _FRACTION),
+        "schedule.decay_steps": ("With --schedule step: decay every N steps.", _COUNT),
+        "schedule.decay_epochs": ("With --schedule step: decay every X epochs.", _AMOUNT),
+        "schedule.gamma": ("With --schedule step: decay factor.", _FRACTION),
         "schedule.min_lr_ratio": (
-            "Schedules polynomial and cosine: final learning rate, as a fraction of --lr.",
+            "With --schedule polynomial or cosine: final learning rate, as a fraction of --lr.",
             _FRACTION,
         ),
     },
     "Communication": {
-        "communication.algorithm": ("Allreduce algorithm. auto: chosen by a link probe.", {}),
-        "communication.wire": ("Gradient wire format.", {}),
+        "communication.algorithm": (
+            (
+                "Allreduce algorithm. hierarchical: rings within and across switches; mpi: MPI_Allreduce; chunkwise: "
+                "one MPI_Allreduce per parameter; auto: ring or hierarchical, chosen by a link probe."
+            ),
+            {},
+        ),
+        "communication.wire": (
+            (
+                "Gradient wire format. powersgd: low-rank compression; auto: fp32, or fp16 if a link probe predicts "
+                "that it is clearly faster."
+            ),
+            {},
+        ),
         "communication.local_steps": ("Steps between synchronizations (local SGD), for slow links.", _POSITIVE),
-        "data.replicated": ("Put all samples on every phone, or one shard on each.", {}),
+        "data.replicated": ("Put all images on every phone, or a different shard on each.", {}),
     },
     "Compute": {
-        "compute.backend": ("Compute backend. auto: as measured by clusterctl tune, else cpu.", {}),
+        "compute.backend": (
+            (
+                "Compute backend. opencl: GPU; hybrid: CPU and GPU split each batch; reference: numpy, slow; auto: the "
+                "fastest measured by `clusterctl tune`, or cpu if not tuned."
+            ),
+            {},
+        ),
         "compute.threads": ("Threads per phone.", {"min": 0, "max": MAX_THREADS, "metavar": "N"}),
         "compute.memory_bytes": ("Memory limit per phone, such as 2.8GB.", _SIZE),
-        "compute.activations": ("Storage format of activations. fp16 doubles the batch that fits in memory.", {}),
+        "compute.activations": (
+            "Storage format for activations. fp16 nearly doubles the batch that fits in memory.",
+            {},
+        ),
     },
     "Recovery": {
         "recovery.checkpoint_every": ("Write a checkpoint every N steps.", _COUNT),
         "recovery.spares": (
-            "Phones that replace lost ones, selected as in --limit.",
+            "Spare phones that replace failed ones, selected as in --limit.",
             {"autocompletion": complete_limit, "metavar": "SELECTOR"},
         ),
         "recovery.min_phones": ("Stop if fewer phones than this are left.", _POSITIVE),
-        "recovery.max_restarts": ("Number of restarts after failures.", _COUNT),
-        "data.on_corrupt": ("Corrupt samples: fail, or skip them.", {}),
+        "recovery.max_restarts": ("Maximum number of restarts after failures.", _COUNT),
+        "data.on_corrupt": ("On corrupt images: fail, or skip them.", {}),
     },
     EXPERT: {
         "optimizer.decay_all": ("Apply weight decay to biases and normalization parameters as well.", {}),
         "optimizer.beta2": ("LAMB beta2.", _FRACTION),
         "optimizer.epsilon": ("LAMB epsilon.", _AMOUNT),
         "optimizer.lars_coefficient": ("LARS trust coefficient.", _AMOUNT),
-        "schedule.power": ("Schedule polynomial: exponent.", _AMOUNT),
-        "communication.overlap": ("Send gradients while others are still being computed.", {}),
+        "schedule.power": ("With --schedule polynomial: exponent.", _AMOUNT),
+        "communication.overlap": ("Send gradients while the backward pass is running.", {}),
         "communication.bucket_bytes": ("Gradient bucket size, such as 4MB.", _SIZE),
-        "communication.group_size": ("Algorithm hierarchical: maximum phones per group.", _COUNT),
-        "communication.outer_learning_rate": ("With --local-steps: outer learning rate. 1 averages weights.", _AMOUNT),
+        "communication.group_size": ("With --algorithm hierarchical: maximum number of phones per group.", _COUNT),
+        "communication.outer_learning_rate": ("With --local-steps: outer learning rate. 1: plain averaging.", _AMOUNT),
         "communication.outer_momentum": ("With --local-steps: outer momentum (DiLoCo uses 0.9).", _FRACTION),
-        "compute.micro_batch": ("Images computed at a time on each phone.", _COUNT),
-        "compute.load_balancing": ("Move images from slow or hot phones to others.", {}),
+        "compute.micro_batch": ("Images processed at a time on each phone.", _COUNT),
+        "compute.load_balancing": (
+            "Load balancing. auto: move images from slow or hot phones to others; off: keep batch sizes fixed.",
+            {},
+        ),
     },
 }
 

@@ -18,14 +18,14 @@ TrainedArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[RUN|FILE]",
-        help="Run id (or the start of one), or a weights file. Default: the newest run.",
+        help="Run id or unique prefix, or a weights file. Default: the newest run.",
         show_default=False,
     ),
 ]
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        help="Model of the weights, if the file does not say.",
+        help="Model the weights belong to, if the file does not record it.",
         autocompletion=complete_model,
         show_default=False,
     ),

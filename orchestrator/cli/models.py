@@ -1,4 +1,4 @@
-"""`clusterctl models`: the available models, and what training them takes."""
+"""`clusterctl models`: the available models, and how much memory training needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.cli.help import EXPERT, format_examples
 from orchestrator.cli.options import JsonOption
 from phone_agent.contract.choices import MAX_THREADS, Activations
 
-app = typer.Typer(help="List models, and show what training them takes.", no_args_is_help=True)
+app = typer.Typer(help="List models, and show how much memory training needs.", no_args_is_help=True)
 
 PHONE_MEMORY = "2.8GB"  # free memory of the phones in the paper
 MAX_BATCH = 1 << 20
@@ -21,7 +21,7 @@ MAX_BATCH = 1 << 20
 
 @app.command("list")
 def list_models(as_json: JsonOption = False) -> None:
-    """List the models with their published sizes."""
+    """List the models with parameter counts, input sizes and FLOPs."""
     from orchestrator.view.console import print_json
     from orchestrator.view.models import overview_document, print_overviews
     from phone_agent.api.models import all_overviews
@@ -49,7 +49,7 @@ def show(
     ],
     batch: Annotated[int, typer.Option(help="Images per step.", min=1, max=MAX_BATCH)] = 32,
     memory: Annotated[
-        str, typer.Option(help="Free memory of a phone: shows whether the batch fits, and the largest that does.")
+        str, typer.Option(help="Free memory per phone. Shows whether the batch fits, and the largest batch that does.")
     ] = PHONE_MEMORY,
     classes: Annotated[
         int | None, typer.Option(help="Number of classes. Default: as published.", show_default=False)
@@ -62,19 +62,22 @@ def show(
         ),
     ] = None,
     width: Annotated[
-        float, typer.Option(help="Width multiplier: scales the channels of every layer.", rich_help_panel=EXPERT)
+        float, typer.Option(help="Width multiplier: scales every layer's channels.", rich_help_panel=EXPERT)
     ] = 1.0,
     threads: Annotated[
         int,
         typer.Option(help="Threads per phone; each needs some memory.", min=1, max=MAX_THREADS, rich_help_panel=EXPERT),
     ] = 4,
-    activations: Annotated[Activations, typer.Option(help="Storage format of activations.")] = "fp32",
+    activations: Annotated[Activations, typer.Option(help="Storage format for activations.")] = "fp32",
     backend: Annotated[
-        PlannedBackend, typer.Option(help="Compute backend; each has its own memory needs.", rich_help_panel=EXPERT)
+        PlannedBackend,
+        typer.Option(
+            help="Compute backend; memory needs differ. hybrid: CPU and GPU together.", rich_help_panel=EXPERT
+        ),
     ] = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the layers and the size of a model, and the memory that a training step needs."""
+    """Show a model's layers and size, and the memory a training step needs."""
     from orchestrator.view.console import print_json
     from orchestrator.view.models import print_sheet, sheet_document
     from orchestrator.view.progress import working

@@ -15,7 +15,7 @@ InventoryOption = Annotated[
         "-i",
         "--inventory",
         envvar="CLUSTERCTL_INVENTORY",
-        help="Inventory file. Default: that of the running lab, else ./inventory.yaml.",
+        help="Inventory file. Default: the running lab's, or ./inventory.yaml if no lab is running.",
         show_default=False,
     ),
 ]
@@ -24,7 +24,8 @@ LimitOption = Annotated[
     typer.Option(
         "-l",
         "--limit",
-        help="Only these phones: names, sw1, sw1:1-8, @failed. Combine with ',' (or), '&' (and), '!' (not).",
+        help="Only these phones: a name (p1-01), a switch (sw1), ports (sw1:1-8) or @failed (failed in the last "
+        "command). Combine with ',' (or), '&' (and), '!' (not).",
         autocompletion=complete_limit,
         show_default=False,
     ),

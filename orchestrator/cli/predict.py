@@ -22,7 +22,7 @@ def predict(
     run: Annotated[
         str | None,
         typer.Option(
-            help="Run whose model to use: its id, or the start of it. Default: the newest.", show_default=False
+            help="Run whose model to use: a run id or unique prefix. Default: the newest run.", show_default=False
         ),
     ] = None,
     weights: Annotated[

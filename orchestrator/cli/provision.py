@@ -18,7 +18,7 @@ UpstreamOption = Annotated[
     str | None,
     typer.Option(
         "--upstream",
-        help="Termux package repository. Default: the official one; in a lab, that of the lab.",
+        help="Termux package repository. Default: the official one, or the lab's own in a lab.",
         metavar="URL",
         show_default=False,
         rich_help_panel=EXPERT,
@@ -35,7 +35,7 @@ OfflineOption = Annotated[
 @examples(
     "clusterctl provision --dry-run",
     "clusterctl provision",
-    "# after fixing the cause, only those that failed",
+    "# after fixing the cause, only the phones that failed",
     "clusterctl provision --limit @failed",
 )
 def provision(
@@ -46,9 +46,9 @@ def provision(
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set up phones that run Termux as workers.
+    """Turn phones that already run Termux into workers.
 
-    Installs packages, keys, sshd, Open MPI, mpi4py and the agent. Repeating it changes nothing.
+    Installs packages, keys, sshd, Open MPI, mpi4py and the agent. Safe to run again.
     """
     from orchestrator.cli.session import open_session
     from orchestrator.provision import ProvisionInterrupted, ProvisionOptions, provision

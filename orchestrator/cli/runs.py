@@ -8,7 +8,7 @@ from orchestrator.cli.options import InventoryOption, JsonOption
 
 @examples("clusterctl runs", "clusterctl runs --json")
 def runs(inventory: InventoryOption = None, as_json: JsonOption = False) -> None:
-    """List the runs of this cluster with state, loss and speed, newest last."""
+    """List this cluster's runs with state, loss and speed, newest last."""
     from dataclasses import asdict
 
     from orchestrator.cli.session import open_session

@@ -1,4 +1,4 @@
-"""`clusterctl selftest`: check that a new model of phone behaves as we assume."""
+"""`clusterctl selftest`: check that a new kind of phone behaves as we assume."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PhonesArgument = Annotated[
     ),
 ]
 InteractiveOption = Annotated[
-    bool, typer.Option("--interactive", help="Also ask you to turn screens off, and test again.")
+    bool, typer.Option("--interactive", help="Also test with screens off; prompts you to turn each one off.")
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="Output folder; one file per phone.", file_okay=False)]
+OutOption = Annotated[Path, typer.Option("--out", help="Output directory; one file per phone.", file_okay=False)]
 IdsOption = Annotated[bool, typer.Option("--show-ids", help="Keep MAC addresses and serial numbers in the files.")]
 
 
@@ -39,7 +39,7 @@ def selftest(
 ) -> None:
     """Test whether phones behave as this software assumes.
 
-    Run it once on each new model of phone. Writes one report file per phone, safe to share.
+    Run this once on each new kind of phone. Writes one report file per phone, safe to share.
     """
     import time
 

@@ -24,7 +24,7 @@ def timeline(
 ) -> None:
     """Write a Chrome trace of a run.
 
-    Also shows how much of each step waits for the network.
+    Also shows how much of each step is spent waiting for the network.
     """
     import json
     from dataclasses import asdict

@@ -35,16 +35,17 @@ _OPTIONS: Final = frozenset(option_paths(LaunchRequest)) - {"recovery.spares"}  
 DEFAULTS: Final = {path: value for path, value in (_SPEC | _LAUNCH).items() if path in _OPTIONS}
 # Defaults as `--help` describes them, where the value says little; empty: not shown.
 DESCRIPTIONS: Final = {
-    "new_head": "only if the classes differ",
+    "new_head": "reinitialize it only if the classes differ",
     "eval_every": "only at the end",
     "schedule.warmup_steps": "no warm-up",
     "schedule.decay_steps": "",
-    "data.replicated": "as the data is already stored, else replicated if it fits",
-    "communication.group_size": "all phones of a switch, or by measurement",
-    "communication.bucket_bytes": "by measurement",
+    "data.replicated": "keep the current layout; for a new dataset, replicate if it needs at most a quarter of "
+    "every phone's free space",
+    "communication.group_size": "all phones on a switch; with --algorithm auto, chosen by a link probe",
+    "communication.bucket_bytes": "chosen by a link probe",
     "compute.threads": "one per big core",
-    "compute.memory_bytes": "what training needs without recomputation",
+    "compute.memory_bytes": "enough to train without recomputing activations",
     "compute.micro_batch": "the whole batch, or as much as fits in memory",
     "recovery.checkpoint_every": "only at the end",
-    "recovery.min_phones": "more than half",
+    "recovery.min_phones": "a majority of the phones that started",
 }
