@@ -1,4 +1,4 @@
-# The project's verbs. Each does its own set-up; `make demo` and `make test` work on a fresh machine.
+# Every target runs its own setup, so `make demo` and `make test` work on a fresh machine.
 PYTHON := .venv/bin/python
 
 .PHONY: setup demo test lint docs bench bench-setup test-slow chaos fuzz clean
@@ -9,7 +9,7 @@ setup:
 demo: setup
 	@scripts/demo.sh
 
-# Two at a time: much of a test is waiting. Tests of a file stay together and share what they set up.
+# Two workers, because tests mostly wait. Tests of one file run in one worker and share their fixtures.
 test: setup
 	$(PYTHON) -m pytest -n 2 --dist loadfile
 
@@ -23,8 +23,8 @@ lint: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
 
-# Each benchmark in a form that takes a few minutes at most: `make bench-compute` runs one, `make -k bench` goes on after
-# one that loses or cannot run (two need Fashion-MNIST). What they measure in full: docs/results/performance.md.
+# Short forms of all benchmarks, a few minutes each at most. `make bench-compute` runs one; `make -k bench` continues
+# after one that misses its target or cannot run (two need Fashion-MNIST). Results of the full benchmarks: docs/results/performance.md.
 SHORT_allreduce := --phones 4 --sizes 25 --rounds 1
 SHORT_compute := --quick
 SHORT_correctness := --models squeezenet_v1_1
@@ -59,7 +59,7 @@ bench-setup:
 	@scripts/setup.sh --bench
 
 test-slow: setup
-	-$(PYTHON) -m orchestrator.lab.arch  # fetched once; without it those tests say what is missing
+	-$(PYTHON) -m orchestrator.lab.arch  # downloaded once; without it, those tests report what is missing
 	$(PYTHON) -m pytest -m slow
 
 chaos: setup

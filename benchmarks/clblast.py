@@ -1,9 +1,9 @@
-"""The opponent on OpenCL: convolution by im2col and CLBlast's product of matrices, in an otherwise equal training step.
+"""The OpenCL baseline: convolution by im2col and CLBlast GEMM, in an otherwise identical training step.
 
-What is not a convolution over channels (depthwise, pooling, normalisation, loss) are our kernels, so only the products
-differ, and what fusing saves. Products without windows (1x1, stride 1) read and write tensors where they are. CLBlast
-has no parameters of its own for PoCL, and Debian ships no tuners: `suit_processors` gives it the best of a few sets
-that were tried by hand here (1.6 times as fast as what it takes by itself).
+All other operations (depthwise convolution, pooling, normalization, loss) use our kernels, so only the matrix products
+and the savings of operator fusion differ. 1x1 convolutions with stride 1 use the tensors in place. CLBlast has no
+tuned parameters for PoCL, and Debian ships no tuners: `tune_for_cpu` sets the best of a few manually tested parameter
+sets (1.6 times as fast as the CLBlast defaults).
 """
 
 from __future__ import annotations
@@ -44,37 +44,37 @@ from phone_agent.nn.plan.options import Options
 
 KERNELS = Path(__file__).parent / "kernels" / "im2col.cl"
 WIDTH = 16
-ROW_MAJOR, NO, YES = 101, 111, 112  # CLBlast's names for layouts and transpositions
+ROW_MAJOR, NO, YES = 101, 111, 112  # CLBlast constants for layout and transposition
 
 
 class ClblastError(Exception):
-    """CLBlast is not there, or refuses."""
+    """CLBlast is missing or reported an error."""
 
 
 @cache
 def _library() -> Any:
     name = ctypes.util.find_library("clblast")
     if name is None:
-        raise ClblastError("no libclblast: install libclblast-dev")
+        raise ClblastError("libclblast not found: apt-get install libclblast-dev")
     return ctypes.CDLL(name)
 
 
-# No local memory, which a processor has not; registers of 8 x 8.
-SUITED = {
+# No local memory, because a CPU has none; register tiles of 8 x 8.
+CPU_PARAMETERS = {
     "GEMMK": 0, "KREG": 1, "KWG": 32, "KWI": 2, "MDIMA": 8, "MDIMC": 8, "MWG": 64, "NDIMB": 8, "NDIMC": 8, "NWG": 64,
     "SA": 0, "SB": 0, "STRM": 0, "STRN": 0, "VWM": 4, "VWN": 4,
 }  # fmt: skip
-SINGLE = 32  # CLBlast's name for float
+SINGLE = 32  # CLBlast constant for float
 
 
-def suit_processors() -> None:
-    """For all products of this process, from now on."""
-    names = (ctypes.c_char_p * len(SUITED))(*(name.encode() for name in SUITED))
-    values = (ctypes.c_size_t * len(SUITED))(*SUITED.values())
-    handle, count = ctypes.c_void_p(find_device().handle.int_ptr), ctypes.c_size_t(len(SUITED))
+def tune_for_cpu() -> None:
+    """Set GEMM parameters for this process."""
+    names = (ctypes.c_char_p * len(CPU_PARAMETERS))(*(name.encode() for name in CPU_PARAMETERS))
+    values = (ctypes.c_size_t * len(CPU_PARAMETERS))(*CPU_PARAMETERS.values())
+    handle, count = ctypes.c_void_p(find_device().handle.int_ptr), ctypes.c_size_t(len(CPU_PARAMETERS))
     status = _library().CLBlastOverrideParameters(handle, b"Xgemm", SINGLE, count, names, values)
     if status:
-        raise ClblastError(f"CLBlast does not take parameters: status {status}")
+        raise ClblastError(f"CLBlast rejected the GEMM parameters: status {status}")
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,12 @@ def sgemm(queue: Any, size: tuple[int, int, int], a: Matrix, b: Matrix, c: Matri
         ctypes.byref(where), None,
     )  # fmt: skip
     if status:
-        raise ClblastError(f"CLBlast refuses a product of {size}: status {status}")
+        raise ClblastError(f"CLBlast rejected a GEMM of size {size}: status {status}")
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A matrix before memory is known."""
+    """A matrix whose memory is not bound yet."""
 
     argument: Pointer | Scratch
     ld: int
@@ -122,7 +122,7 @@ class Operand:
 
 @dataclass(eq=False)
 class Multiply:
-    """A product by CLBlast, in the place of a launch."""
+    """A CLBlast GEMM, used in place of a kernel launch."""
 
     name: str
     size: tuple[int, int, int]
@@ -143,7 +143,7 @@ class Multiply:
         sgemm(queue, self.size, a, b, c, adding=self.adding)
 
 
-Work = Launch | Multiply
+Operation = Launch | Multiply
 
 
 @cache
@@ -154,7 +154,7 @@ def _program(x: str, y: str) -> Any:
 
 
 class Lowered:
-    """A convolution with its windows written out."""
+    """A convolution lowered to im2col and GEMM."""
 
     def __init__(self, step: OpSpec, make: LaunchBuilder) -> None:
         self.step, self.make, self.g = step, make, struct_field(step.fields["g"])
@@ -172,19 +172,22 @@ class Lowered:
 
     def weights(self, name: str, group: int, *, transposed: bool = False) -> Operand:
         return Operand(
-            _known(pointer_field(self.step.fields, name)), int_field(self.g, "out_c"), group * self.filters, transposed
+            _required(pointer_field(self.step.fields, name)),
+            int_field(self.g, "out_c"),
+            group * self.filters,
+            transposed,
         )
 
     def columns(self, group: int, room: Scratch | None) -> tuple[list[Launch], Operand]:
         x = struct_field(self.step.fields["x"])
         if room is None:
-            return [], Operand(_known(pointer_field(x, "data")), int_field(x, "ld"))
+            return [], Operand(_required(pointer_field(x, "data")), int_field(x, "ld"))
         arguments = (self._geometry(), *input_arguments(x), room, group)
         made = self._launch("im2col", arguments, (self.taps, self.rows), x=tensor_field(x, "data").type)
         return [made], Operand(room, self.depth)
 
     def room(self) -> Scratch | None:
-        """For the windows, where they have to be written out."""
+        """Scratch memory for the im2col matrix, or None if the input can be used directly."""
         x = struct_field(self.step.fields.get("x") or {})
         return None if self.pointwise and not x.get("scale") else self.make.scratch(self.rows * self.depth)
 
@@ -211,15 +214,15 @@ class Lowered:
         return self.make.launch(kernel, arguments, items, (1, min(64, max(1, items[1]))))
 
 
-def _known(found: Pointer | None) -> Pointer:
-    if found is None:
-        raise ClblastError("a step without its tensors")
-    return found
+def _required(pointer: Pointer | None) -> Pointer:
+    if pointer is None:
+        raise ClblastError("an operation has no tensor for a required operand")
+    return pointer
 
 
-def _forward(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
+def _forward(step: OpSpec, make: LaunchBuilder) -> Iterator[Operation]:
     low, norm = Lowered(step, make), step.fields.get("norm")
-    room, y, ld = low.room(), _known(pointer_field(step.fields, "y")), int_field(step.fields, "ld_y")
+    room, y, ld = low.room(), _required(pointer_field(step.fields, "y")), int_field(step.fields, "ld_y")
     for group in range(low.groups):
         launches, columns = low.columns(group, room)
         yield from launches
@@ -232,13 +235,13 @@ def _forward(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
         yield from statistics(make, norm, tensor_field(step.fields, "y"), low.rows, ld)
 
 
-def _backward_data(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
+def _backward_data(step: OpSpec, make: LaunchBuilder) -> Iterator[Operation]:
     low, dx = Lowered(step, make), struct_field(step.fields["dx"])
-    dy, ld = _known(pointer_field(step.fields, "dy")), int_field(step.fields, "ld_dy")
+    dy, ld = _required(pointer_field(step.fields, "dy")), int_field(step.fields, "ld_dy")
     straight = low.pointwise and not int_field(dx, "act")
     room = None if straight else make.scratch(low.rows * low.depth)
     for group in range(low.groups):
-        to = Operand(room, low.depth) if room else Operand(_known(pointer_field(dx, "data")), int_field(dx, "ld"))
+        to = Operand(room, low.depth) if room else Operand(_required(pointer_field(dx, "data")), int_field(dx, "ld"))
         operands = (Operand(dy, ld, group * low.filters), low.weights("weights", group, transposed=True), to)
         adding = straight and bool(int_field(dx, "accumulate"))
         yield Multiply(step.name, (low.rows, low.depth, low.filters), operands, adding=adding)
@@ -247,9 +250,9 @@ def _backward_data(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
     yield from fused_gradient_sums(make, dx, low.pixels)
 
 
-def _backward_weights(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
+def _backward_weights(step: OpSpec, make: LaunchBuilder) -> Iterator[Operation]:
     low = Lowered(step, make)
-    room, dy, ld = low.room(), _known(pointer_field(step.fields, "dy")), int_field(step.fields, "ld_dy")
+    room, dy, ld = low.room(), _required(pointer_field(step.fields, "dy")), int_field(step.fields, "ld_dy")
     for group in range(low.groups):
         launches, columns = low.columns(group, room)
         yield from launches
@@ -260,7 +263,7 @@ def _backward_weights(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
         yield from bias_gradient(step, make, low.rows, int_field(low.g, "out_c"))
 
 
-RIVAL: dict[Kind, Any] = {
+BASELINE: dict[Kind, Any] = {
     Kind.CONV_FORWARD: _forward,
     Kind.CONV_BACKWARD_DATA: _backward_data,
     Kind.CONV_BACKWARD_WEIGHTS: _backward_weights,
@@ -268,10 +271,10 @@ RIVAL: dict[Kind, Any] = {
 
 
 class ClblastExecutable(OpenClExecutable):
-    """Our executable with the rival's convolutions."""
+    """Our executable with im2col and CLBlast convolutions."""
 
     def __init__(self, graph: Graph, state: State, batch: int, options: Options) -> None:
-        with patch.dict(LAUNCH_BUILDERS, RIVAL):
+        with patch.dict(LAUNCH_BUILDERS, BASELINE):
             super().__init__(graph, state, batch, options)
 
     def _start(self, program: list[list[Any]], first: int, last: int, started: Any) -> int:

@@ -4,10 +4,10 @@
     python -m benchmarks.opencl --part products --rounds 9
     python -m benchmarks.opencl --part steps --networks mobilenet_v1=4 --json
 
-`products`: convolutions of our networks as plain products of matrices, forward: rows are the batch's pixels. Ours
-packs its weights every time, and that counts. `steps`: a whole training step (forward and backward) against the same
-step with im2col and CLBlast in place of our convolutions (clblast.py). `layers`: our convolutions, all directions,
-beside the CPU core's, for information.
+`products`: forward convolutions of our networks as plain matrix products, with one row per pixel of the batch. Our time
+includes packing the weights. `steps`: a whole training step (forward and backward) against the same step with im2col
+and CLBlast instead of our convolutions (clblast.py). `layers`: our OpenCL convolutions in all directions next to those
+of the CPU core, for information.
 
 Both sides run in this process and take turns; the best time of each counts.
 """
@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import networks
-from benchmarks.clblast import ClblastExecutable, Matrix, sgemm, suit_processors
+from benchmarks.clblast import ClblastExecutable, Matrix, sgemm, tune_for_cpu
 from benchmarks.layers import SHAPES, Shape
 from benchmarks.peers import CLOCKS
 from phone_agent.backends.cpu import CpuExecutable
@@ -46,13 +46,13 @@ from phone_agent.nn.plan.options import Options
 from tests.phone_agent.agreement import leave_corners
 
 notes = Console(stderr=True, highlight=False)
-MOST_DISTANCE = 1e-5  # of gradients, of their length: both round
+MAX_DISTANCE = 1e-5  # between the gradients, relative to their norm: both sides round
 PARTS = ("products", "steps", "layers")
 
 
 @dataclass(frozen=True)
 class Duel:
-    """Best seconds of both; `flops` of one run."""
+    """Best time of both sides in seconds, and the flops of one run."""
 
     name: str
     ours: float
@@ -66,14 +66,14 @@ class Duel:
 
 @dataclass(frozen=True)
 class Turns:
-    """How many each side gets, and what is counted."""
+    """Number of turns per side, and the clock."""
 
     rounds: int
     clock: str
 
 
 def best_of_turns(turns: Turns, one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
-    """The best seconds of both; they take turns. The first turn of each warms up and does not count."""
+    """Best time of both sides, which take turns. The first turn of each is warm-up."""
     best = [float("inf")] * 2
     now = CLOCKS[turns.clock]
     for turn in range(turns.rounds + 1):
@@ -86,7 +86,7 @@ def best_of_turns(turns: Turns, one: Callable[[], object], other: Callable[[], o
 
 
 class Bench:
-    """Steps on the device, without a plan: each tensor is a buffer of its own."""
+    """Runs single operations on the device without a plan: each tensor has a separate buffer."""
 
     def __init__(self) -> None:
         self.device = find_device()
@@ -95,19 +95,19 @@ class Bench:
         self._buffers: dict[Buffer, Any] = {}
         self.scratch: Any = None
 
-    def resolve(self, place: Pointer) -> tuple[Any, int]:
-        return self._buffers[place.buffer], place.offset
+    def resolve(self, pointer: Pointer) -> tuple[Any, int]:
+        return self._buffers[pointer.buffer], pointer.offset
 
     def tensor(self, name: str, count: int) -> Pointer:
         cl = load_pyopencl()
         numbers = np.random.default_rng(count).standard_normal(count, np.float32)
-        place = Pointer(Buffer(name, count * FLOAT))
+        pointer = Pointer(Buffer(name, count * FLOAT))
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        self._buffers[place.buffer] = cl.Buffer(self.device.context, flags, hostbuf=numbers)
-        return place
+        self._buffers[pointer.buffer] = cl.Buffer(self.device.context, flags, hostbuf=numbers)
+        return pointer
 
     def prepared(self, kind: Kind, fields: dict[str, Field]) -> Callable[[], None]:
-        """Runs the step, to its end."""
+        """A function that runs the operation and waits for it."""
         cl = load_pyopencl()
         make = LaunchBuilder(self._programs, tiles.default_tiles(self.device.limits))
         made = build_launches(OpSpec(kind, kind.name.lower(), Direction.FORWARD, fields), make)
@@ -124,7 +124,7 @@ class Bench:
 
 
 def product(shape: Shape, batch: int, turns: Turns) -> Duel:
-    """A layer's forward convolution as a product of matrices."""
+    """The forward convolution of a layer as a matrix product."""
     bench = Bench()
     rows, depth = batch * shape.out[0] * shape.out[1], shape.kernel[0] * shape.kernel[1] * shape.channels
     x, weights = bench.tensor("x", rows * depth), bench.tensor("weights", depth * shape.filters)
@@ -148,12 +148,12 @@ def product(shape: Shape, batch: int, turns: Turns) -> Duel:
 
 
 def _agree(bench: Bench, one: Pointer, other: Pointer, count: int) -> None:
-    """Neither is fast by computing something else."""
+    """Exit unless both sides computed the same result."""
     ours, theirs = np.empty((2, count), np.float32)
-    for place, into in ((one, ours), (other, theirs)):
-        load_pyopencl().enqueue_copy(bench.queue, into, bench.resolve(place)[0])
+    for pointer, into in ((one, ours), (other, theirs)):
+        load_pyopencl().enqueue_copy(bench.queue, into, bench.resolve(pointer)[0])
     if np.abs(ours - theirs).max() > 1e-3 * np.abs(theirs).max():
-        raise SystemExit("the products differ")
+        raise SystemExit("our product and that of CLBlast differ")
 
 
 def step(name: str, batch: int, turns: Turns) -> Duel:
@@ -169,19 +169,19 @@ def step(name: str, batch: int, turns: Turns) -> Duel:
     best = best_of_turns(turns, one, other)
     ours, theirs = (state.gradients for state in states)
     distance = float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
-    if not distance < MOST_DISTANCE:
-        raise SystemExit(f"{name}: the gradients differ by {distance:.1e} of their length")
+    if not distance < MAX_DISTANCE:
+        raise SystemExit(f"{name}: the gradients differ by {distance:.1e} of their norm")
     return Duel(f"{name}, batch {batch}", *best, flops=6.0 * batch * multiply_adds(graph))
 
 
 def multiply_adds(graph: Graph) -> int:
-    """Forward, of an image."""
+    """Multiply-adds of the forward pass of one image."""
     plan = fit_plan(graph, 1, Options())
     return sum(each.flops for each in plan.training.ops if each.direction == Direction.FORWARD) // 2
 
 
 def layers(name: str, batch: int, rounds: int) -> list[Duel]:
-    """Convolutions of a network: ours here, and the CPU core's with as many threads as the device has units."""
+    """Convolutions of a network: OpenCL, and the CPU core with one thread per compute unit of the device."""
     graph = networks.network(name)
     sample = networks.sample(graph, batch)
     options = Options(threads=find_device().limits.compute_units)
@@ -197,7 +197,7 @@ def layers(name: str, batch: int, rounds: int) -> list[Duel]:
     ]
 
 
-def told(duel: Duel) -> Duel:
+def log_result(duel: Duel) -> Duel:
     notes.print(f"{duel.name}: {duel.ours * 1e3:.2f} / {duel.theirs * 1e3:.2f} ms, {duel.ratio:.2f}", markup=False)
     return duel
 
@@ -221,18 +221,20 @@ def report(title: str, rival: str, duels: list[Duel]) -> None:
 def main() -> None:
     options = _options()
     if find_device().limits.kind == "cpu" and not options.clblast_as_it_is:
-        suit_processors()
-    found: dict[str, list[Duel]] = {}
+        tune_for_cpu()
+    results: dict[str, list[Duel]] = {}
     pairs = [(name, int(batch)) for name, _, batch in (each.partition("=") for each in options.networks.split(","))]
     if "products" in options.part:
         shapes = [shape for shape in SHAPES if shape.groups == 1 and all(word in shape.title for word in options.only)]
-        found["products"] = [
-            told(product(shape, options.batch, Turns(options.rounds, options.clock))) for shape in shapes
+        results["products"] = [
+            log_result(product(shape, options.batch, Turns(options.rounds, options.clock))) for shape in shapes
         ]
     if "steps" in options.part:
-        found["steps"] = [told(step(name, batch, Turns(options.step_rounds, options.clock))) for name, batch in pairs]
+        results["steps"] = [
+            log_result(step(name, batch, Turns(options.step_rounds, options.clock))) for name, batch in pairs
+        ]
     if "layers" in options.part:
-        found["layers"] = [each for name, batch in pairs for each in layers(name, batch, options.step_rounds)]
+        results["layers"] = [each for name, batch in pairs for each in layers(name, batch, options.step_rounds)]
     if options.json:
         document = {
             "device": asdict(find_device().identity),
@@ -240,25 +242,31 @@ def main() -> None:
         }
         rows = {
             part: {"mean_ratio": mean_ratio(duels), "rows": [{**asdict(each), "ratio": each.ratio} for each in duels]}
-            for part, duels in found.items()
+            for part, duels in results.items()
         }
         print(json.dumps({**document, **rows}, indent=2))
         return
-    for part, duels in found.items():
+    for part, duels in results.items():
         report(f"{part} on {find_device().identity.device}", "core" if part == "layers" else "CLBlast", duels)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", action="append", choices=PARTS, help="all unless given; may be given again")
-    parser.add_argument("--only", default="", help="words that must all be in a product's title, e.g. 'resnet50 3x3'")
-    parser.add_argument("--batch", type=int, default=4, help="of products")
-    parser.add_argument("--rounds", type=int, default=7, help="turns each side gets, of products")
-    parser.add_argument("--networks", default="mobilenet_v1=4,resnet50=2", help="NAME=BATCH of steps and layers")
-    parser.add_argument("--step-rounds", type=int, default=3, help="turns each side gets, of steps")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: all threads' time, on a busy machine")
+    parser.add_argument("--part", action="append", choices=PARTS, help="default: all; may be repeated")
     parser.add_argument(
-        "--clblast-as-it-is", action="store_true", help="not the parameters that were tried by hand for processors"
+        "--only", default="", help="words that the title of a product must contain, e.g. 'resnet50 3x3'"
+    )
+    parser.add_argument("--batch", type=int, default=4, help="batch size for products")
+    parser.add_argument("--rounds", type=int, default=7, help="turns per side for products")
+    parser.add_argument("--networks", default="mobilenet_v1=4,resnet50=2", help="NAME=BATCH for steps and layers")
+    parser.add_argument("--step-rounds", type=int, default=3, help="turns per side for steps")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="cpu: CPU time of all threads, for a busy machine"
+    )
+    parser.add_argument(
+        "--clblast-as-it-is",
+        action="store_true",
+        help="use the default CLBlast parameters instead of those tuned for CPUs",
     )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

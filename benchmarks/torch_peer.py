@@ -1,11 +1,11 @@
 # mypy: allow-subclassing-any, no-warn-return-any
-"""Our graphs as PyTorch programs: the same layers, the same weights, written as PyTorch users are told to write them.
+"""Our graphs as PyTorch modules: the same layers and weights, in idiomatic PyTorch.
 
-Started as a program, it is a contestant of `compute` and `layers` (see peers.py).
+Run as a program, it is a contestant of `compute` and `layers` (see peers.py).
 
 `TorchNet` builds modules from a graph, in channels_last (or NCHW) memory format; `Trainer` is a training step with
-the fastest of PyTorch's own SGD implementations. Tensors here are NCHW, ours are NHWC: `to_torch` and `from_torch`
-translate parameters and their gradients.
+the fastest SGD implementation of PyTorch. Tensors here are NCHW, ours are NHWC: `to_torch` and `from_torch` convert
+parameters and their gradients.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from phone_agent.nn.graph import (
 from phone_agent.nn.packing import State
 
 Array = NDArray[Any]
-Masks = Callable[[Node, int], Array]  # node, batch -> what to multiply with, NHWC: 0, or 1 / (1 - rate)
+Masks = Callable[[Node, int], Array]  # (node, batch) -> factors in NHWC: 0 or 1 / (1 - rate)
 
 
 class Sum(nn.Module):
@@ -58,7 +58,7 @@ class Join(nn.Module):
 
 
 class Mask(nn.Module):
-    """Drops what it is told to, so that two programs can drop the same."""
+    """Dropout with a given mask, so that two programs can drop the same values."""
 
     def __init__(self, node: Node, masks: Masks) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Mask(nn.Module):
 
 @dataclass(frozen=True)
 class Call:
-    """One module in its place; `last_use` are the values nobody reads after it."""
+    """One module and its inputs; `last_use` lists the values that no later call reads."""
 
     name: str
     module: nn.Module
@@ -80,7 +80,7 @@ class Call:
 
 
 class TorchNet(nn.Module):
-    """`dropout`: 'own' draws as PyTorch does, 'off' keeps everything, or masks decide."""
+    """`dropout` is 'own' (random masks of PyTorch), 'off', or a function that returns the masks."""
 
     def __init__(self, graph: Graph, dropout: str | Masks = "own") -> None:
         super().__init__()
@@ -88,8 +88,10 @@ class TorchNet(nn.Module):
         self.calls: list[Call] = []
         for index, node in enumerate(graph.nodes):
             shapes = [graph.shape if feed < 0 else graph.nodes[feed].shape for feed in node.inputs]
-            alone = all(readers[feed] == [index] and feed >= 0 for feed in node.inputs)
-            module = _drop(node, dropout) if isinstance(node.layer, Dropout) else _module(node.layer, shapes, alone)
+            sole_reader = all(readers[feed] == [index] and feed >= 0 for feed in node.inputs)
+            module = (
+                _drop(node, dropout) if isinstance(node.layer, Dropout) else _module(node.layer, shapes, sole_reader)
+            )
             self.add_module(_attribute(node.name), module)
             last = tuple(feed for feed in node.inputs if readers[feed][-1] == index)
             self.calls.append(Call(node.name, module, node.inputs, last))
@@ -104,7 +106,7 @@ class TorchNet(nn.Module):
 
 
 def torch_net(graph: Graph, state: State, dropout: str | Masks = "own", *, channels_last: bool = True) -> TorchNet:
-    """With the state's values and statistics, in their precision."""
+    """A network with the values and statistics of `state`, in the same precision."""
     net = TorchNet(graph, dropout)
     net = net.to(dtype=torch.float64 if state.values.dtype == np.float64 else torch.float32)
     load(net, graph, state)
@@ -112,32 +114,32 @@ def torch_net(graph: Graph, state: State, dropout: str | Masks = "own", *, chann
 
 
 def load(net: TorchNet, graph: Graph, state: State) -> None:
-    """Our values and statistics into the modules."""
+    """Copy our values and statistics into the modules."""
     values, statistics = state.packing.views(state.values), state.statistics_packing.views(state.statistics)
     shapes = _input_shapes(graph)
     with torch.no_grad():
         for call in net.calls:
-            for kept in [*call.module.named_parameters(), *call.module.named_buffers()]:
-                ours = {**values, **statistics}.get(f"{call.name}.{kept[0]}")
+            for name, tensor in [*call.module.named_parameters(), *call.module.named_buffers()]:
+                ours = {**values, **statistics}.get(f"{call.name}.{name}")
                 if ours is not None:
-                    kept[1].copy_(torch.from_numpy(np.ascontiguousarray(to_torch(ours, shapes[call.name]))))
+                    tensor.copy_(torch.from_numpy(np.ascontiguousarray(to_torch(ours, shapes[call.name]))))
 
 
 def gradients(net: TorchNet, graph: Graph) -> dict[str, Array]:
-    """By our names, in our layout."""
+    """Gradients by our parameter names, in our layout."""
     shapes = _input_shapes(graph)
     ours = {f"{node.name}.{parameter.name}": parameter for node in graph.nodes for parameter in node.parameters}
-    found: dict[str, Array] = {}
+    by_name: dict[str, Array] = {}
     for call in net.calls:
         for name, parameter in call.module.named_parameters():
             if parameter.grad is not None:
                 full = f"{call.name}.{name}"
-                found[full] = from_torch(parameter.grad.numpy(), ours[full].shape, shapes[call.name])
-    return found
+                by_name[full] = from_torch(parameter.grad.numpy(), ours[full].shape, shapes[call.name])
+    return by_name
 
 
 def statistics(net: TorchNet) -> dict[str, Array]:
-    """Running means and variances, by our names."""
+    """Running means and variances by our names."""
     return {
         f"{call.name}.{name}": buffer.numpy()
         for call in net.calls
@@ -147,7 +149,7 @@ def statistics(net: TorchNet) -> dict[str, Array]:
 
 
 def to_torch(ours: Array, fed: Shape) -> Array:
-    """Weights of a convolution (h, w, in, out) and of a dense layer that reads an image as h, w, c."""
+    """Convert convolution weights (h, w, in, out), and dense weights whose input is an image in (h, w, c) order."""
     if ours.ndim == 4:
         return ours.transpose(3, 2, 0, 1)
     if ours.ndim == 2:
@@ -165,13 +167,13 @@ def from_torch(theirs: Array, shape: Shape, fed: Shape) -> Array:
 
 
 def images_to_torch(images: Array, *, channels_last: bool = True) -> Tensor:
-    """NHWC to the same numbers, seen as NCHW."""
+    """Convert NHWC images to an NCHW tensor."""
     tensor = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
     return tensor.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
 
 
 class Trainer:
-    """Forward, backward, update, with the faster of PyTorch's two SGDs."""
+    """A training step (forward, backward, update) with the faster of the two SGD implementations of PyTorch."""
 
     def __init__(self, net: TorchNet, rate: float = 0.01, momentum: float = 0.9, decay: float = 1e-4) -> None:
         self.net = net.train()
@@ -183,7 +185,7 @@ class Trainer:
         self.optimizer = self._sgd("fused")
 
     def choose(self, images: Tensor, labels: Tensor, rounds: int = 3) -> str:
-        """Times both implementations on real gradients and keeps the faster."""
+        """Time both implementations on real gradients and use the faster one."""
         self._backward(images, labels)
         seconds = {kind: self._update_seconds(self._sgd(kind), rounds) for kind in ("foreach", "fused")}
         self.kind = min(seconds, key=lambda kind: seconds[kind])
@@ -203,16 +205,16 @@ class Trainer:
 
     @staticmethod
     def _update_seconds(optimizer: torch.optim.SGD, rounds: int) -> float:
-        optimizer.step()  # makes the momenta
-        taken = []
+        optimizer.step()  # allocates the momentum buffers
+        durations = []
         for _ in range(rounds):
             start = time.perf_counter()
             optimizer.step()
-            taken.append(time.perf_counter() - start)
-        return min(taken)
+            durations.append(time.perf_counter() - start)
+        return min(durations)
 
 
-def _module(layer: Layer, shapes: list[Shape], alone: bool) -> nn.Module:  # noqa: C901, PLR0911, FBT001 - one line a layer
+def _module(layer: Layer, shapes: list[Shape], sole_reader: bool) -> nn.Module:  # noqa: C901, PLR0911, FBT001 - one case per layer
     match layer:
         case Conv():
             return nn.Conv2d(
@@ -240,7 +242,7 @@ def _module(layer: Layer, shapes: list[Shape], alone: bool) -> nn.Module:  # noq
         case BatchNorm():
             return nn.BatchNorm2d(shapes[0][-1], eps=layer.epsilon, momentum=layer.momentum)
         case Relu():
-            return nn.ReLU6(inplace=alone) if layer.six else nn.ReLU(inplace=alone)
+            return nn.ReLU6(inplace=sole_reader) if layer.six else nn.ReLU(inplace=sole_reader)
         case LocalResponseNorm():
             return nn.LocalResponseNorm(layer.size, layer.alpha, layer.beta, layer.k)
         case Add():
@@ -290,7 +292,7 @@ def _nchw(values: Array) -> Array:
 
 
 class Contestant:
-    """Answers what peers.py asks."""
+    """Handles the requests of peers.py."""
 
     def __init__(self) -> None:
         self._trainer: Trainer | None = None
@@ -299,7 +301,7 @@ class Contestant:
     def open(
         self, model: str, batch: int, threads: int, *, layout: str = "channels_last", onednn: bool = True
     ) -> dict[str, Any]:
-        """`onednn` off leaves im2col with a BLAS, as where PyTorch is built without oneDNN and NNPACK."""
+        """With `onednn` off, convolution is im2col and BLAS, as in a build without oneDNN and NNPACK."""
         self._prepare(threads, onednn=onednn)
         self._trainer = None
         graph = network(model)
@@ -327,13 +329,13 @@ class Contestant:
         now = CLOCKS[clock]
         run = _direction(geometry, direction)
         run()
-        taken: list[float] = []
+        durations: list[float] = []
         end = time.perf_counter() + seconds
-        while len(taken) < 3 or time.perf_counter() < end:
+        while len(durations) < 3 or time.perf_counter() < end:
             start = now()
             run()
-            taken.append(now() - start)
-        return {"best": min(taken)}
+            durations.append(now() - start)
+        return {"best": min(durations)}
 
     def _load(self, made: Sample, *, channels_last: bool) -> None:
         self._images = images_to_torch(made.images, channels_last=channels_last)
@@ -354,13 +356,13 @@ def _direction(g: dict[str, int], direction: str) -> Callable[[], object]:
     x = torch.randn(g["batch"], g["in_c"], g["in_h"], g["in_w"]).contiguous(memory_format=last)
     w = torch.randn(g["out_c"], g["in_c"] // g["groups"], g["kernel_h"], g["kernel_w"]).contiguous(memory_format=last)
     dy = torch.randn(g["batch"], g["out_c"], g["out_h"], g["out_w"]).contiguous(memory_format=last)
-    places = ([g["stride"]] * 2, [g["pad_h"], g["pad_w"]], [g["dilation"]] * 2)
+    window = ([g["stride"]] * 2, [g["pad_h"], g["pad_w"]], [g["dilation"]] * 2)
     if direction == "forward":
-        return lambda: torch.conv2d(x, w, None, *places, groups=g["groups"])
-    wanted = [direction == "backward_data", direction == "backward_weights", False]
+        return lambda: torch.conv2d(x, w, None, *window, groups=g["groups"])
+    output_mask = [direction == "backward_data", direction == "backward_weights", False]
     backward = torch.ops.aten.convolution_backward
-    rest = (False, [0, 0], g["groups"], wanted)  # not transposed
-    return lambda: backward(dy, x, w, None, *places, *rest)
+    rest = (False, [0, 0], g["groups"], output_mask)  # not transposed
+    return lambda: backward(dy, x, w, None, *window, *rest)
 
 
 def _dense_direction(g: dict[str, int], direction: str) -> Callable[[], object]:

@@ -1,12 +1,12 @@
-"""Does training suffer from Winograd's rounding? The same runs with direct convolutions, F(2x2) and F(4x4).
+"""Does Winograd rounding affect training? The same runs with direct convolution, F(2x2) and F(4x4).
 
     python -m benchmarks.winograd_ab --seeds 3 --epochs 3
 
-ResNet-20 on Fashion-MNIST, brought to CIFAR's 32x32x3 by a margin of two pixels and equal colours, with shifts and
-mirroring (CIFAR itself comes from a site, not from a package; Debian's dataset-fashion-mnist is on any mirror). Every
-3x3 convolution of stride 1 uses the method on trial, forward and backward, also where the planner would not. A seed
-fixes the weights, the order and the augmentation: runs differ in rounding alone, which chaos then amplifies. What
-counts is whether the methods differ by more than the seeds do.
+Trains ResNet-20 on Fashion-MNIST, padded by two pixels and replicated to three channels to match the 32x32x3 of CIFAR,
+with random shifts and flips. (Fashion-MNIST is a Debian package, dataset-fashion-mnist; CIFAR is not.) Every 3x3
+convolution with stride 1 uses the method under test in forward and backward, even where the planner would not. A seed
+fixes the weights, the sample order and the augmentation, so runs differ only in rounding, which training amplifies. The
+question is whether the methods differ by more than the seeds do.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FASHION = Path("/usr/share/datasets/fashion-mnist")
 SIZE, SHIFT = 32, 2
 RULES = OptimizerSpec(learning_rate=0.1, momentum=0.9, weight_decay=5e-4, decay_all=True)
 SCHEDULE = ScheduleSpec("cosine")
-POINTS = 0.5  # of accuracy: less is no difference to anyone
+POINTS = 0.5  # percentage points of accuracy; smaller differences do not matter
 
 Array = NDArray[Any]
 notes = Console(stderr=True, highlight=False)
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def final_loss(self) -> float:
-        """The mean of the last tenth."""
+        """Mean loss over the last tenth of the steps."""
         return mean(self.losses[-max(1, len(self.losses) // 10) :])
 
 
@@ -94,9 +94,9 @@ def load(folder: Path, part: str) -> Data:
     source = recognise(folder, 0)
     (block,) = source.train() if part == "train" else source.test()
     images, labels = block.images, block.labels
-    grey = np.pad(images.astype(np.float32) / 255, ((0, 0), (SHIFT, SHIFT), (SHIFT, SHIFT), (0, 0)))
-    colours = np.repeat((grey - grey.mean()) / grey.std(), 3, axis=3)
-    return Data(np.ascontiguousarray(colours), labels.astype(np.int32))
+    gray = np.pad(images.astype(np.float32) / 255, ((0, 0), (SHIFT, SHIFT), (SHIFT, SHIFT), (0, 0)))
+    images_rgb = np.repeat((gray - gray.mean()) / gray.std(), 3, axis=3)
+    return Data(np.ascontiguousarray(images_rgb), labels.astype(np.int32))
 
 
 def one_run(method: Algorithm, seed: int, train: Data, test: Data, options: argparse.Namespace) -> Run:
@@ -116,21 +116,21 @@ def one_run(method: Algorithm, seed: int, train: Data, test: Data, options: argp
 
 
 def forced(method: Algorithm) -> AbstractContextManager[object]:
-    """Within it, plans use this method wherever it can be used."""
+    """Make plans use this method for every convolution that supports it."""
 
     def choose(_: Kind, shape: dict[str, int]) -> Algorithm:
-        return method if can_be_winograd(shape) else Algorithm.DIRECT
+        return method if supports_winograd(shape) else Algorithm.DIRECT
 
     return patch.object(algorithms, "algorithm_selector", lambda _: choose)
 
 
-def can_be_winograd(shape: dict[str, int]) -> bool:
-    wanted = {"kernel_h": 3, "kernel_w": 3, "stride": 1, "dilation": 1, "groups": 1}
-    return all(shape[name] == value for name, value in wanted.items())
+def supports_winograd(shape: dict[str, int]) -> bool:
+    required = {"kernel_h": 3, "kernel_w": 3, "stride": 1, "dilation": 1, "groups": 1}
+    return all(shape[name] == value for name, value in required.items())
 
 
 def batches(data: Data, seed: int, steps: int, batch: int) -> Iterator[tuple[Array, Array]]:
-    """Shifted by up to two pixels and mirrored, anew each time."""
+    """Batches with random shifts of up to two pixels and random horizontal flips."""
     numbers = np.random.default_rng(seed)
     order = np.concatenate(
         [numbers.permutation(len(data.labels)) for _ in range(steps * batch // len(data.labels) + 1)]
@@ -148,7 +148,7 @@ def accuracy(executable: Executable, test: Data) -> float:
 
 
 def is_safe(runs: list[Run], method: str) -> bool:
-    """Not worse than direct by more than half a point, or than twice the standard error of the difference by seed."""
+    """Whether the accuracy lost against direct is at most half a percentage point or twice its standard error."""
     lost = [
         direct.accuracy - other.accuracy
         for direct in runs
@@ -194,7 +194,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--samples", type=int, default=20_000, help="in an epoch")
+    parser.add_argument("--samples", type=int, default=20_000, help="samples per epoch")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--data", type=Path, default=FASHION)

@@ -1,29 +1,29 @@
 #!/usr/bin/env bash
-# Everything a fresh Debian or Ubuntu machine needs, and nothing when it is all there.
-# With --bench also what the benchmarks compare with: PyTorch, MNN, other orchestrators, a model of a phone's processor.
+# Installs everything that a fresh Debian or Ubuntu machine needs; does nothing if it is already installed.
+# --bench adds what the benchmarks compare with: PyTorch, MNN, other orchestrators, and a model of the CPU of a phone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 extras=dev
 [ "${1:-}" != --bench ] || extras=dev,bench
 
-# What only the system has. The virtual phones borrow their programs from these packages.
+# System packages. The virtual phones use their programs.
 system_packages=(
-  openssh-server openssh-client  # the phones' sshd and ssh
-  openmpi-bin libopenmpi-dev     # the phones' MPI, and the headers mpi4py is built with
-  python3 python3-venv python3-dev python3-pip python3-setuptools python3-numpy  # the phones' Python
-  libopenblas0-pthread           # python3-numpy's default BLAS is the slow reference one
+  openssh-server openssh-client  # sshd and ssh of the phones
+  openmpi-bin libopenmpi-dev     # MPI of the phones, and the headers to build mpi4py
+  python3 python3-venv python3-dev python3-pip python3-setuptools python3-numpy  # Python of the phones
+  libopenblas0-pthread           # python3-numpy defaults to the slow reference BLAS
   gcc libc6-dev make             # mpi4py is compiled on a phone
-  pocl-opencl-icd ocl-icd-libopencl1  # the phones' OpenCL driver: this computer's processor
+  pocl-opencl-icd ocl-icd-libopencl1  # OpenCL driver of the phones, on the CPU of this computer
   g++ cmake ninja-build opencl-headers  # pyopencl is compiled on a phone
-  iproute2 iperf3 util-linux procps  # links, their speed, namespaces
-  dataset-fashion-mnist          # what the demo trains on
-  adb                            # phones on USB, and its tests
-  qemu-user-static               # a phone's processor, for the kernels' tests
+  iproute2 iperf3 util-linux procps  # links, link speed tests, namespaces
+  dataset-fashion-mnist          # training data of the demo
+  adb                            # phones on USB, and the tests of that
+  qemu-user-static               # emulates the CPU of a phone in kernel tests
 )
 
 [ $extras = dev ] || system_packages+=(
   llvm-19   # llvm-mca-19 counts the cycles of the hot loops
-  chromium  # shows the report of bench device, in its tests
+  chromium  # renders the report of `bench device` in tests
 )
 
 missing_packages() {
@@ -49,7 +49,7 @@ install_system_packages() {
     as_root=(sudo)
   fi
   echo "setup: installing ${missing[*]}"
-  # openssh-server would start a system-wide sshd; the phones bring their own, on their own ports.
+  # Keep openssh-server from starting a system-wide sshd: the phones run their own, on other ports.
   local policy=/usr/sbin/policy-rc.d made_policy=
   if [ ! -e "$policy" ]; then
     printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
@@ -75,11 +75,11 @@ pick_python() {
   exit 1
 }
 
-# The virtual environment is made again only when what it is made from changed.
+# Updates the virtual environment only if pyproject.toml or the extras changed.
 install_python_packages() {
   local stamp=.venv/.stamp wanted
   wanted="$(sha256sum pyproject.toml | cut -d' ' -f1) $extras"
-  # What the benchmarks need holds what all else needs: it need not be undone.
+  # The bench extras include the dev extras, so an environment with both is also valid for dev.
   [ -f "$stamp" ] && [[ "$(cat "$stamp")" == "$wanted"* ]] && return
   echo "setup: installing Python packages into .venv"
   [ -x .venv/bin/python ] || "$(pick_python)" -m venv .venv
@@ -87,7 +87,7 @@ install_python_packages() {
   echo "$wanted" >"$stamp"
 }
 
-# Takes seconds; nothing when the core of these sources is there already.
+# Skipped if the core is already built from these sources; otherwise it takes up to a minute of CPU time.
 build_core() {
   .venv/bin/python -m phone_agent.core >/dev/null || { echo "setup: the compute core cannot be built" >&2; exit 1; }
 }

@@ -66,11 +66,11 @@ def read_log(lines: Iterable[str]) -> Executed:
     inside, rows = False, iter(lines)
     for line in rows:
         if line.startswith("Trace"):
-            place, symbol = _entered(line)
+            address, symbol = _entered(line)
             if symbol in {FIRST, LAST}:
                 inside = symbol == FIRST
             if inside:
-                entered[place] += 1
+                entered[address] += 1
         elif line.startswith("IN:"):
             block = list(_block(line[3:].strip(), rows))
             if block:
@@ -78,8 +78,8 @@ def read_log(lines: Iterable[str]) -> Executed:
                     blocks.get(block[0].address, ()), entered.pop(block[0].address, 0)
                 )  # retranslated: count the old version
                 blocks[block[0].address] = block
-    for place, times in entered.items():
-        counted.add(blocks[place], times)
+    for address, times in entered.items():
+        counted.add(blocks[address], times)
     return counted
 
 

@@ -25,7 +25,7 @@ _JUMP = re.compile(r"^(b|bl|blr|br|ret|b\.\w+|cbn?z|tbn?z)\b")
 _FMA = re.compile(r"^fml[as] v\d+\.")
 _ARITHMETIC = re.compile(r"^f(?!mov|cvt)\w+ v\d+\.")
 # Instructions that only one of the two pipes executes, and their cycles: divisions and conversions.
-_ALONE = (
+_SINGLE_PIPE = (
     (re.compile(r"^f(div|sqrt) v\d+\.(4s|2d)"), 7.0),
     (re.compile(r"^fcvt(n|l)2? v\d+\.(4h|8h|4s), v\d+\.(4s|4h|8h)"), 2.0),
     (re.compile(r"^(fcvt|[su]cvtf)\w* v\d+\."), 1.0),
@@ -66,17 +66,17 @@ class Loop:
 
     @property
     def _arithmetic(self) -> float:
-        alone = sum(map(_alone, self.body))
-        either = sum(_ARITHMETIC.match(text) is not None for text in self.body if not _alone(text))
-        return max(alone, (alone + either) / 2)
+        single = sum(map(_single_pipe_cycles, self.body))
+        either = sum(_ARITHMETIC.match(text) is not None for text in self.body if not _single_pipe_cycles(text))
+        return max(single, (single + either) / 2)
 
     @property
     def _memory(self) -> float:
         return sum(map(_memory, self.body))
 
 
-def _alone(text: str) -> float:
-    return next((cycles for pattern, cycles in _ALONE if pattern.match(text)), 0.0)
+def _single_pipe_cycles(text: str) -> float:
+    return next((cycles for pattern, cycles in _SINGLE_PIPE if pattern.match(text)), 0.0)
 
 
 def _memory(text: str) -> float:
@@ -134,7 +134,7 @@ def scheduled(bodies: Sequence[Sequence[str]]) -> list[float]:
     done = subprocess.run(argv, input=code, capture_output=True, text=True, check=False)
     cycles = re.findall(r"^Total Cycles:\s+(\d+)", done.stdout, re.MULTILINE)
     if done.returncode or len(cycles) != len(bodies):
-        raise RuntimeError(f"{MCA} did not take the code: {done.stderr.strip()[:2000]}")
+        raise RuntimeError(f"{MCA} rejected the code: {done.stderr.strip()[:2000]}")
     return [int(each) / ITERATIONS for each in cycles]
 
 

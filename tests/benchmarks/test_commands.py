@@ -1,4 +1,4 @@
-"""`clusterctl bench compute` and `bench kernels`, on this machine, without a lab."""
+"""`clusterctl bench compute` and `clusterctl bench kernels` on this computer, without a lab."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ def clusterctl(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def answered(*arguments: str) -> dict[str, Any]:
-    ended = clusterctl(*arguments, "--json")
-    assert ended.returncode == 0, ended.stderr
-    document: dict[str, Any] = json.loads(ended.stdout)
+def run_json(*arguments: str) -> dict[str, Any]:
+    completed = clusterctl(*arguments, "--json")
+    assert completed.returncode == 0, completed.stderr
+    document: dict[str, Any] = json.loads(completed.stdout)
     return document
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_compute_reports_a_training_step(backend: str) -> None:
-    asked = ("--model", "lenet", "--batch", "4", "--threads", "2", "--steps", "2", "--backend", backend)
-    told = answered("bench", "compute", *asked)
-    assert (told["model"], told["batch"], told["threads"], told["backend"]) == ("lenet", 4, 2, backend)
-    assert 0 < told["best_step_s"] <= told["step_s"] < 60
-    assert told["images_per_s"] == pytest.approx(4 / told["step_s"])
-    assert 10 < told["peak_rss_mb"] < 1000
-    assert 0 < told["loss"] < 10
+    flags = ("--model", "lenet", "--batch", "4", "--threads", "2", "--steps", "2", "--backend", backend)
+    report = run_json("bench", "compute", *flags)
+    assert (report["model"], report["batch"], report["threads"], report["backend"]) == ("lenet", 4, 2, backend)
+    assert 0 < report["best_step_s"] <= report["step_s"] < 60
+    assert report["images_per_s"] == pytest.approx(4 / report["step_s"])
+    assert 10 < report["peak_rss_mb"] < 1000
+    assert 0 < report["loss"] < 10
 
 
-def test_compute_on_the_core_says_where_the_time_goes() -> None:
-    told = answered("bench", "compute", "--model", "lenet", "--batch", "2", "--threads", "1", "--isa", "sse2")
-    assert told["isa"] == "sse2"
-    assert sum(share["share"] for share in told["breakdown"]) == pytest.approx(1)
-    assert {"conv_forward", "conv_backward_weights"} <= {share["kind"] for share in told["breakdown"]}
-    assert 0 < told["peak_share"] < 4
+def test_compute_on_the_core_reports_a_breakdown() -> None:
+    report = run_json("bench", "compute", "--model", "lenet", "--batch", "2", "--threads", "1", "--isa", "sse2")
+    assert report["isa"] == "sse2"
+    assert sum(part["share"] for part in report["breakdown"]) == pytest.approx(1)
+    assert {"conv_forward", "conv_backward_weights"} <= {part["kind"] for part in report["breakdown"]}
+    assert 0 < report["peak_share"] < 4
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--model", "resnet5O"], "did you mean resnet50?"),
         (["--threads", "0"], "1 to 64"),
@@ -63,57 +63,57 @@ def test_compute_on_the_core_says_where_the_time_goes() -> None:
         (["--backend", "gpu"], "reference"),
     ],
 )
-def test_compute_refuses_clearly(arguments: list[str], said: str) -> None:
+def test_compute_rejects_invalid_arguments(arguments: list[str], message: str) -> None:
     model = [] if "--model" in arguments else ["--model", "mobilenet_v1"]
-    ended = clusterctl("bench", "compute", *model, *arguments)
-    assert ended.returncode == 2, ended.stderr
-    assert said in ended.stderr
-    assert "Traceback" not in ended.stderr
+    completed = clusterctl("bench", "compute", *model, *arguments)
+    assert completed.returncode == 2, completed.stderr
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
-def test_kernels_measures_every_kind_the_core_has() -> None:
-    told = answered("bench", "kernels", "--seconds", "0", "--threads", "2")
-    assert told["machine"]["peak_gflops"] > 1
-    assert dict.fromkeys(kernel["name"] for kernel in told["kernels"]) == dict.fromkeys(cases.names())
+def test_kernels_measures_every_kind_of_the_core() -> None:
+    report = run_json("bench", "kernels", "--seconds", "0", "--threads", "2")
+    assert report["machine"]["peak_gflops"] > 1
+    assert dict.fromkeys(kernel["name"] for kernel in report["kernels"]) == dict.fromkeys(cases.names())
     names = " ".join(cases.names())
     assert {"conv_backward_weights winograd4", "conv_forward grouped", "conv_forward dilated"} <= set(cases.names())
-    for kind in set(Kind) - {Kind.FMA_PEAK, Kind.BATCH_NORM_FOLD}:  # the measure itself; a few numbers a layer
+    for kind in set(Kind) - {Kind.FMA_PEAK, Kind.BATCH_NORM_FOLD}:  # the reference itself; negligible work
         assert kind.name.lower() in names
-    for kernel in told["kernels"]:
+    for kernel in report["kernels"]:
         assert kernel["seconds"] > 0
         assert kernel["gbs"] > 0
-        assert kernel["gflops"] is None or 0 < kernel["gflops"] < 10 * told["machine"]["peak_gflops"]
+        assert kernel["gflops"] is None or 0 < kernel["gflops"] < 10 * report["machine"]["peak_gflops"]
 
 
-def test_kernels_in_words() -> None:
-    ended = clusterctl("bench", "kernels", "--seconds", "0", "--threads", "1", "--only", "depthwise")
-    assert ended.returncode == 0, ended.stderr
-    assert "GFLOP/s" in ended.stdout
-    assert "depthwise" in ended.stdout
-    assert "sgd" not in ended.stdout
+def test_kernels_prints_a_table() -> None:
+    completed = clusterctl("bench", "kernels", "--seconds", "0", "--threads", "1", "--only", "depthwise")
+    assert completed.returncode == 0, completed.stderr
+    assert "GFLOP/s" in completed.stdout
+    assert "depthwise" in completed.stdout
+    assert "sgd" not in completed.stdout
 
 
-def test_what_was_not_asked_for_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unselected_kernel_cases_are_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    whole = cases.convolution
+    original = cases.convolution
 
-    def noted(*given: Any) -> cases.Case:
-        made.append(given[-1])
-        return whole(*given)
+    def recording(*arguments: Any) -> cases.Case:
+        made.append(arguments[-1])
+        return original(*arguments)
 
-    monkeypatch.setattr(cases, "convolution", noted)
+    monkeypatch.setattr(cases, "convolution", recording)
     monkeypatch.setattr(cases, "_TOGETHER", ())
     assert len(list(cases.all_cases(1, "depthwise_forward"))) == len(made) == 3
 
 
-def test_kernels_that_are_not_there_are_told() -> None:
-    ended = clusterctl("bench", "kernels", "--seconds", "0", "--threads", "1", "--only", "depthwide")
-    assert ended.returncode == 2
-    assert "no kernel has 'depthwide' in its name; there are: conv_forward" in " ".join(ended.stderr.split())
+def test_kernels_rejects_an_unknown_name() -> None:
+    completed = clusterctl("bench", "kernels", "--seconds", "0", "--threads", "1", "--only", "depthwide")
+    assert completed.returncode == 2
+    assert "no kernel has 'depthwide' in its name; there are: conv_forward" in " ".join(completed.stderr.split())
 
 
 @pytest.mark.parametrize("arguments", [["--threads", "0"], ["--threads", "1000"], ["--isa", "sse9"]])
-def test_kernels_refuses_clearly(arguments: list[str]) -> None:
-    ended = clusterctl("bench", "kernels", *arguments)
-    assert ended.returncode == 2
-    assert "Traceback" not in ended.stderr
+def test_kernels_rejects_invalid_arguments(arguments: list[str]) -> None:
+    completed = clusterctl("bench", "kernels", *arguments)
+    assert completed.returncode == 2
+    assert "Traceback" not in completed.stderr

@@ -1,4 +1,4 @@
-"""`make bench` knows every benchmark there is."""
+"""`make bench` covers every benchmark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-WITHOUT_SHORT_FORM = {"accuracy", "accuracy_plot", "cifar"}  # hours; a drawing; data for the first
+WITHOUT_SHORT_FORM = {"accuracy", "accuracy_plot", "cifar"}  # takes hours; draws its plots; prepares its data
 
 
 def test_each_benchmark_has_a_short_form() -> None:
@@ -15,5 +15,5 @@ def test_each_benchmark_has_a_short_form() -> None:
     short = re.findall(r"^SHORT_(\w+) := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert {name for name, _ in short} == programs - WITHOUT_SHORT_FORM
     for name, flags in short:
-        known = set(re.findall(r'"(--[\w-]+)"', (ROOT / "benchmarks" / f"{name}.py").read_text()))
-        assert set(re.findall(r"--[\w-]+", flags)) <= known, name
+        accepted = set(re.findall(r'"(--[\w-]+)"', (ROOT / "benchmarks" / f"{name}.py").read_text()))
+        assert set(re.findall(r"--[\w-]+", flags)) <= accepted, name

@@ -1,4 +1,4 @@
-"""What is counted on the emulated processor, which loops are found in it, and what follows from that."""
+"""Instruction counts on the emulated processor, the detected loops, and the modelled step times."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def test_instructions_are_counted_inside_the_core_only() -> None:
     assert counted.total == 2 + 3 * 11 + 2 * 10 + 1 + 1
 
 
-def test_a_block_that_was_translated_again_counts_as_it_was_when_it_ran() -> None:
+def test_a_retranslated_block_counts_with_the_version_that_ran() -> None:
     shorter = "IN: core_pool_run\n0x2000:  94000001  nop\n\nTrace 0: 0x7f00 [00/0000000000002000/01/02] core_pool_run\n"
     log = shorter.replace("nop\n", "nop\n0x2004:  94000001  nop\n") + shorter
     counted = read_log(log.splitlines(keepends=True))
     assert counted.times == {0x2000: 2, 0x2004: 1}
 
 
-def test_the_innermost_loop_is_found_with_what_it_usually_runs() -> None:
+def test_innermost_loop_contains_the_instructions_that_usually_run() -> None:
     (loop,) = innermost_loops(read_log(LOG.format(loop=LOOP).splitlines(keepends=True)))
     assert loop.function == "outer"
     assert loop.rounds == 10
@@ -93,7 +93,7 @@ def test_the_innermost_loop_is_found_with_what_it_usually_runs() -> None:
     assert (loop.multiply_adds, loop.stack, loop.limit, loop.bound) == (2, 0, 1.0, "arithmetic")
 
 
-def test_every_kind_of_step_is_counted_and_every_name_once() -> None:
+def test_every_op_kind_has_a_kernel_and_names_are_unique() -> None:
     made = list(kernels())
     assert uncounted(made) == set()
     assert uncounted(each for each in made if each.kind != Kind.OPTIMIZER_UPDATE) == {Kind.OPTIMIZER_UPDATE}
@@ -114,45 +114,45 @@ QUICK = (
 
 
 @pytest.mark.parametrize(("isa", "name"), [*((qemu.ISAS[0], name) for name in QUICK), (qemu.ISAS[1], QUICK[0])])
-def test_kernel_takes_no_more_instructions_than_it_did(program: Path, isa: str, name: str) -> None:
+def test_kernel_executes_no_more_instructions_than_the_baseline(program: Path, isa: str, name: str) -> None:
     kernel = next(each for each in kernels() if each.name == name)
     before = json.loads(neon.BASELINE.read_text())["kernels"][isa][name]["instructions"]
     now = executed(program, kernel, isa).total
-    told = f"{now}, {before} before: if it must be so, python -m benchmarks.neon --update"
-    assert now <= before * neon.MAX_INSTRUCTION_RATIO, told
-    assert now >= before * 0.9, f"better, but the baseline does not know: {told}"
+    message = f"{now} instructions, {before} in the baseline: if intended, run python -m benchmarks.neon --update"
+    assert now <= before * neon.MAX_INSTRUCTION_RATIO, message
+    assert now >= before * 0.9, f"improved, but the baseline is outdated: {message}"
 
 
-def test_baseline_knows_every_kernel() -> None:
+def test_baseline_contains_every_kernel() -> None:
     names = {each.name for each in kernels()}
     baseline = json.loads(neon.BASELINE.read_text())["kernels"]
-    assert {isa: set(known) for isa, known in baseline.items()} == dict.fromkeys(qemu.ISAS, names)
+    assert {isa: set(counts) for isa, counts in baseline.items()} == dict.fromkeys(qemu.ISAS, names)
 
 
 def measured(instructions: int, cycles: float, name: str = "optimizer_update sgd") -> neon.Evaluation:
     return neon.Evaluation(next(each for each in kernels() if each.name == name), "neon", instructions, cycles, ())
 
 
-def test_regressions_are_told_with_their_size() -> None:
+def test_regressions_are_reported_with_their_size() -> None:
     baseline = neon.baseline_of([measured(1000, 500.0)])
     assert neon.regressions([measured(1000, 500.0), measured(900, 400.0)], baseline) == []
     assert neon.regressions([measured(1005, 505.0)], baseline) == []
-    (told,) = neon.regressions([measured(1100, 500.0)], baseline)
-    assert told == "optimizer_update sgd (neon): 1100 instructions, 1000 before: +10.0%"
-    (told,) = neon.regressions([measured(1000, 600.0)], baseline)
-    assert "600 cycles, 500 before: +20.0%" in told
-    (told,) = neon.regressions([measured(1, 1.0, "encode fp16")], baseline)
-    assert told == "encode fp16 (neon) is not in the baseline: --update"
+    (message,) = neon.regressions([measured(1100, 500.0)], baseline)
+    assert message == "optimizer_update sgd (neon): 1100 instructions, 1000 before: +10.0%"
+    (message,) = neon.regressions([measured(1000, 600.0)], baseline)
+    assert "600 cycles, 500 before: +20.0%" in message
+    (message,) = neon.regressions([measured(1, 1.0, "encode fp16")], baseline)
+    assert message == "encode fp16 (neon) is not in the baseline: --update"
 
 
-@pytest.mark.parametrize("name", sorted(set(TABLE_I) - {"resnet101", "resnet152"}))  # resnet50's layers, more of them
-def test_every_step_of_every_network_has_a_kernel_that_stands_for_it(name: str) -> None:
-    known = {each.name for each in kernels()}
+@pytest.mark.parametrize("name", sorted(set(TABLE_I) - {"resnet101", "resnet152"}))  # the same layers as resnet50
+def test_every_op_of_every_network_has_a_representative_kernel(name: str) -> None:
+    names = {each.name for each in kernels()}
     plan = make_plan(network(name), 2, Options(threads=4))
-    assert {kernel_name(each) for each in plan.training.ops} <= known
+    assert {kernel_name(each) for each in plan.training.ops} <= names
 
 
-def test_a_step_takes_the_longer_of_its_two_times() -> None:
+def test_step_time_is_the_larger_of_compute_and_memory_time() -> None:
     free = dict.fromkeys((each.name for each in kernels()), KernelCost(0.0, 0.0))
     for_memory = step.modelled("squeezenet_v1_1", step.galaxy_s10_plus(free))
     assert for_memory.memory_share == pytest.approx(1.0)
@@ -162,11 +162,11 @@ def test_a_step_takes_the_longer_of_its_two_times() -> None:
     assert computing.seconds > for_memory.seconds
 
 
-def test_the_phone_that_forecasts_know_is_the_one_that_was_counted() -> None:
+def test_shipped_phone_model_matches_the_baseline() -> None:
     assert GALAXY_S10_PLUS.read_text() == neon.shipped(json.loads(neon.BASELINE.read_text()))
 
 
-def test_the_papers_bound_follows_from_its_efficiency() -> None:
-    """230.2 MB take 3.66 s on gigabit Ethernet; at 12.2 % computing took 0.51 s for two images."""
+def test_bound_of_the_paper_follows_from_its_efficiency() -> None:
+    """230.2 MB take 3.66 s on gigabit Ethernet; at an efficiency of 12.2 %, computing two images took 0.51 s."""
     assert step.paper_at_most("resnet152", 230.2) == pytest.approx(2 / 0.508, rel=0.01)
     assert step.paper_at_most("alexnet", 232.56) is None
