@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 
 from orchestrator.fleet.host_keys import HostKey
 from orchestrator.fleet.result import Phase
-from orchestrator.health.doctor_facts import DoctorFacts
+from orchestrator.health.doctor_facts import DoctorFacts, ProbeResult
 from orchestrator.health.session_facts import SessionFacts
 from orchestrator.inventory.model import Phone
 from phone_agent.contract.errors import ErrorCode
@@ -66,6 +66,9 @@ class Observation:
     cluster: ClusterFacts = field(default_factory=ClusterFacts)
     neighbor: Phone | None = None  # the phone that it was asked to log in to
     session_facts: SessionFacts | None = None  # of a preflight, which collects nothing else
+
+    def probe(self, name: str) -> ProbeResult | None:
+        return self.facts.probes.get(name) if self.facts else None
 
     @property
     def session(self) -> SessionFacts | None:

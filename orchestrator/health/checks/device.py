@@ -103,7 +103,7 @@ def dozing(observation: Observation) -> Finding | None:
 
 
 def battery_status_hangs(observation: Observation) -> Finding | None:
-    probe = observation.facts.probes.get("battery") if observation.facts else None
+    probe = observation.probe("battery")
     if probe is None or not probe.timed_out:
         return None
     return note(

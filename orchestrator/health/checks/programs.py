@@ -17,7 +17,7 @@ _KILLED_BY_SIGSYS: Final = 159
 
 def linker(observation: Observation) -> Finding | None:
     for name in ("python", "mpirun", "agent", "mpi"):
-        probe = observation.facts.probes.get(name) if observation.facts else None
+        probe = observation.probe(name)
         if probe and probe.rc != 0 and Symptom.MISSING_LIBRARY in probe.symptoms:
             return stops(
                 f"{name}: {probe.output}",
@@ -68,7 +68,7 @@ def versions(observation: Observation) -> Finding | None:
 
 def shared_memory(observation: Observation) -> Finding | None:
     for name in ("mpi", "mpirun"):
-        probe = observation.facts.probes.get(name) if observation.facts else None
+        probe = observation.probe(name)
         if probe and (probe.rc == _KILLED_BY_SIGSYS or Symptom.BAD_SYSTEM_CALL in probe.symptoms):
             evidence = f"MPI_Init was killed (exit code {probe.rc}): {probe.output or 'Bad system call'}"
             return stops(evidence, "update Open MPI and set shmem=mmap", fix=Fix.PROVISION, command=_PROVISION)
@@ -76,7 +76,7 @@ def shared_memory(observation: Observation) -> Finding | None:
 
 
 def mpi(observation: Observation) -> Finding | None:
-    probe = observation.facts.probes.get("mpi") if observation.facts else None
+    probe = observation.probe("mpi")
     explained = (
         environment(observation)
         or temporary_files(observation)
@@ -91,10 +91,10 @@ def mpi(observation: Observation) -> Finding | None:
 
 
 def agent(observation: Observation) -> Finding | None:
-    probe = observation.facts.probes.get("agent") if observation.facts else None
+    probe = observation.probe("agent")
     if probe is None or probe.rc == 0 or linker(observation):
         return None
-    platform = observation.facts.probes.get("python") if observation.facts else None
+    platform = observation.probe("python")
     where = f" (sys.platform is {platform.output})" if platform and platform.rc == 0 else ""
     evidence = f"the agent failed with exit code {probe.rc}: {probe.output or 'no output'}{where}"
     return stops(
@@ -117,7 +117,7 @@ def opencl(observation: Observation) -> Finding | None:
     remedy = "none needed: the phone computes on the CPU; a GPU needs the vendor's libOpenCL.so"
     if observation.facts.opencl_library is False:
         return note("/vendor/lib64/libOpenCL.so is missing", remedy)
-    probe = observation.facts.probes.get("opencl") or observation.facts.probes.get("clinfo")
+    probe = observation.probe("opencl") or observation.probe("clinfo")
     if probe is None or (probe.rc == 0 and probe.output):
         return None
     return note(f"OpenCL has no platform: {probe.output or 'clinfo -l lists nothing'}", remedy)

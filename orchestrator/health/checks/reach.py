@@ -149,7 +149,7 @@ def login(observation: Observation) -> Finding | None:
 
 def phone_keys(observation: Observation) -> Finding | None:
     """Phones log in to each other at the start of a run."""
-    probe = observation.facts.probes.get("neighbor") if observation.facts else None
+    probe = observation.probe("neighbor")
     if probe is None or probe.rc != SSH_FAILED or observation.neighbor is None:
         return None
     if Symptom.LOGIN_DENIED in probe.symptoms:

@@ -38,7 +38,7 @@ def interpreters(observation: Observation) -> Finding | None:
     session = observation.session
     if session is None or session.preload or environment(observation):
         return None
-    probe = observation.facts.probes.get("shebang") if observation.facts else None
+    probe = observation.probe("shebang")
     if probe is None or probe.rc == 0:
         evidence = "LD_PRELOAD is empty" if probe is None else ""
     else:
@@ -100,7 +100,7 @@ def _is_in(address: str, subnet: IPv4Network) -> bool:
 
 
 def _login_to_neighbor(observation: Observation) -> Finding | None:
-    probe = observation.facts.probes.get("neighbor") if observation.facts else None
+    probe = observation.probe("neighbor")
     if probe is None or observation.neighbor is None or not (probe.timed_out or probe.rc == SSH_FAILED):
         return None  # any other exit code is an answer of the neighbor
     slow = {observation.phone.name, observation.neighbor.name} & observation.cluster.slow
@@ -113,7 +113,7 @@ def _login_to_neighbor(observation: Observation) -> Finding | None:
 
 
 def hard_links(observation: Observation) -> Finding | None:
-    probe = observation.facts.probes.get("link") if observation.facts else None
+    probe = observation.probe("link")
     if probe is None or probe.rc == 0:
         return None
     return note(
