@@ -86,8 +86,8 @@ def phone_namespaces() -> list[PhoneNamespace]:
     """One per phone, in ring order."""
     if os.geteuid() != 0:
         sys.exit("only root can enter a phone's network: run this as root")
-    known = json.loads(clusterctl("lab", "status", "--json"))
-    return [_phone_namespace(phone) for phone in known["phones"]]
+    lab_status = json.loads(clusterctl("lab", "status", "--json"))
+    return [_phone_namespace(phone) for phone in lab_status["phones"]]
 
 
 def _phone_namespace(phone: dict[str, Any]) -> PhoneNamespace:

@@ -161,16 +161,16 @@ def baseline_of(measured: Sequence[Evaluation]) -> dict[str, Any]:
 
 def regressions(measured: Sequence[Evaluation], baseline: Mapping[str, Any]) -> list[str]:
     """Kernels that take more instructions or cycles than in the baseline, as messages."""
-    found = []
+    messages = []
     for each in measured:
         before = baseline["kernels"].get(each.isa, {}).get(each.kernel.name)
         title = f"{each.kernel.name} ({each.isa})"
         if before is None:
-            found.append(f"{title} is not in the baseline: --update")
+            messages.append(f"{title} is not in the baseline: --update")
             continue
-        found += _more(title, "instructions", each.instructions, before["instructions"], MAX_INSTRUCTION_RATIO)
-        found += _more(title, "cycles", each.cycles, before["cycles"], MAX_CYCLE_RATIO)
-    return found
+        messages += _more(title, "instructions", each.instructions, before["instructions"], MAX_INSTRUCTION_RATIO)
+        messages += _more(title, "cycles", each.cycles, before["cycles"], MAX_CYCLE_RATIO)
+    return messages
 
 
 def _more(title: str, unit: str, now: float, before: float, allowed: float) -> list[str]:

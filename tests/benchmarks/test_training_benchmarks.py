@@ -30,7 +30,7 @@ def options_for(variants: Sequence[str] = NAMES, sides: Sequence[str] = SIDES, s
 
 def verdicts(path: Path, options: Namespace, results: Iterable[Result]) -> dict[str, str]:
     """Verdicts by variant."""
-    store = ResultStore(path / "found.json")
+    store = ResultStore(path / "results.json")
     for each in results:
         store.add(each)
     lines = map(str, accuracy.targets(options, store))
@@ -49,10 +49,10 @@ def test_only_steps_after_warm_up_count_and_contestants_alternate() -> None:
         return steps
 
     contestants = {ddp.OURS: steps_of(ddp.OURS, 0.5), ddp.THEIRS: steps_of(ddp.THEIRS, 1.0)}
-    found = ddp.race(contestants, rounds=2, steps=4, images=32)
-    assert found == {ddp.OURS: [64.0, 64.0], ddp.THEIRS: [32.0, 32.0]}
+    rates = ddp.race(contestants, rounds=2, steps=4, images=32)
+    assert rates == {ddp.OURS: [64.0, 64.0], ddp.THEIRS: [32.0, 32.0]}
     assert [name for name, _ in turns] == [ddp.OURS, ddp.THEIRS, ddp.THEIRS, ddp.OURS]
-    assert ddp.ratio(found) == pytest.approx(2.0)
+    assert ddp.ratio(rates) == pytest.approx(2.0)
 
 
 def test_powersgd_starts_after_a_tenth_of_the_steps_and_reports_its_bytes() -> None:
@@ -60,12 +60,12 @@ def test_powersgd_starts_after_a_tenth_of_the_steps_and_reports_its_bytes() -> N
     samples = wires.Samples(
         numbers.standard_normal((64, 28, 28, 1)).astype(np.float32), (np.arange(64) % 10).astype(np.uint8)
     )
-    found = {}
+    outcomes = {}
     for wire in ("fp32", "powersgd"):
         for steps in (9, 10):  # with ten steps the first is uncompressed; with nine, none
-            found[wire, steps] = wires.run(wires.Setting("lenet", 2, 2, steps), wire, 0, samples, samples)
-    assert found["powersgd", 9].bytes_per_step == found["powersgd", 10].bytes_per_step
-    assert found["powersgd", 10].bytes_per_step < found["fp32", 10].bytes_per_step / 10
+            outcomes[wire, steps] = wires.run(wires.Setting("lenet", 2, 2, steps), wire, 0, samples, samples)
+    assert outcomes["powersgd", 9].bytes_per_step == outcomes["powersgd", 10].bytes_per_step
+    assert outcomes["powersgd", 10].bytes_per_step < outcomes["fp32", 10].bytes_per_step / 10
     first = [_first_step(wire, steps, samples) for wire, steps in (("fp16", 10), ("powersgd", 10), ("powersgd", 9))]
     assert first[0] == first[1] != first[2]
 
@@ -80,18 +80,18 @@ def _first_step(wire: str, steps: int, samples: wires.Samples) -> bytes:
 
 
 def test_results_are_stored_with_their_run(tmp_path: Path) -> None:
-    ResultStore(tmp_path / "found.json").add(result("fp32", PHONES_SIDE, 0.7))
-    again, training = ResultStore(tmp_path / "found.json"), TRAININGS["fp32"]
-    found = again.find(training, PHONES_SIDE, 0)
-    assert found is not None
-    assert found.points == pytest.approx(70.0)
-    assert found.run == "{}"
+    ResultStore(tmp_path / "results.json").add(result("fp32", PHONES_SIDE, 0.7))
+    again, training = ResultStore(tmp_path / "results.json"), TRAININGS["fp32"]
+    stored = again.find(training, PHONES_SIDE, 0)
+    assert stored is not None
+    assert stored.points == pytest.approx(70.0)
+    assert stored.run == "{}"
     assert again.find(training, TORCH_SIDE, 0) is None
     assert again.find(training, PHONES_SIDE, 1) is None
 
 
 def test_results_with_other_settings_are_ignored(tmp_path: Path) -> None:
-    store = ResultStore(tmp_path / "found.json")
+    store = ResultStore(tmp_path / "results.json")
     store.add(result("fp32", PHONES_SIDE, 0.7))
     (tmp_path / "net.py").write_text("one")
     training, own = TRAININGS["fp32"], Training(TRAININGS["fp32"].variant, f"{tmp_path / 'net.py'}:build", 3)
