@@ -24,7 +24,7 @@ from phone_agent.train import schedules
 from phone_agent.train.bucket_order import split_buckets
 from phone_agent.train.loop import DROPOUT_STREAM, sizes, split_micro_batches
 from phone_agent.train.optimizers import build_optimizer
-from tests.phone_agent.together import added
+from tests.phone_agent.threaded_training import added
 
 
 class OneProcess:

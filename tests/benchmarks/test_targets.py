@@ -18,7 +18,7 @@ from phone_agent import models
 from phone_agent.contract.schema import DataSpec, RunSpec
 from phone_agent.nn.graph import Dropout
 from tests.phone_agent.phones import make_phones, run_spec
-from tests.phone_agent.together import TEN
+from tests.phone_agent.threaded_training import TEN
 from tests.phone_agent.train.test_training import TOLERANCE, train
 
 

@@ -1,4 +1,4 @@
-"""Small datasets as they lie on a phone."""
+"""Small datasets as stored on a phone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHAPE, CLASSES = (16, 16, 1), 4
 def stage(
     directory: Path, train: int = 300, test: int = 0, per_shard: int = 50, keep: Sequence[str] | None = None
 ) -> DatasetManifest:
-    """Writes dataset.json and its shards, or only those of the names to keep."""
+    """Writes dataset.json and its shards, or only the named ones."""
     directory.mkdir(parents=True)
     made = Synthetic(train + test, SHAPE, CLASSES, seed=1)
     files: dict[str, list[ShardFile]] = {"train": [], "test": []}

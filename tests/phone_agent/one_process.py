@@ -1,4 +1,4 @@
-"""Training in one process, without any of what makes it run on many: what that is compared with."""
+"""Training in one process: the reference for distributed training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from phone_agent.train.optimizers import build_optimizer
 
 
 def losses_alone(executable: Executable, state: State, source: Source, spec: RunSpec) -> list[float]:
-    """`source` gives global batches."""
+    """`source` returns global batches."""
     losses, optimizer = [], build_optimizer(spec.optimizer, state, backend=spec.compute.backend)
     for step in range(spec.steps):
         batch = source.batch(step)

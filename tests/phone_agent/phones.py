@@ -1,4 +1,4 @@
-"""Phones for the agent's tests: one home directory and one loopback address each, on this machine."""
+"""Phones for tests of the agent: one home directory and one loopback address each, on this machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MPI_ENV = {
     "OMPI_MCA_btl": "self,tcp",  # as on phones
     "OMPI_MCA_mpi_yield_when_idle": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    "CLUSTERCTL_CACHE": str(build.cache_dir()),  # where the core is built already: homes here are new and empty
+    "CLUSTERCTL_CACHE": str(build.cache_dir()),  # reuse the compiled core: these homes are new and empty
     "PYTHONPATH": str(REPOSITORY),
 }
 SYNTHETIC = DataSpec("synthetic", 400, (28, 28, 1), 10)
@@ -94,7 +94,7 @@ def make_phones(root: Path, count: int) -> list[Phone]:
 
 
 def mpirun(phones: Sequence[Phone], *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
-    """One rank a phone, each with the phone's own home. What they keep in memory is freed afterwards."""
+    """One rank per phone, in the phone's home. In-memory checkpoints are freed afterwards."""
     try:
         return attempt(phones, *arguments, timeout=timeout)
     finally:

@@ -13,7 +13,7 @@ from phone_agent.comm.factory import make_collective
 from phone_agent.comm.world import World
 from phone_agent.data.sampling import Batch
 from tests.phone_agent.thread_world import ThreadWorld, on_ranks
-from tests.phone_agent.together import Samples, Setting, together
+from tests.phone_agent.threaded_training import Samples, Setting, together
 
 
 class BrokenError(Exception):

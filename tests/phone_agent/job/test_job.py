@@ -1,4 +1,4 @@
-"""Runs on the head phone: they outlive whoever started them, and their end is always told."""
+"""Runs on the head phone: they outlive the process that started them, and their end is always reported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def until(condition: Callable[[], object]) -> None:
 
 @pytest.fixture
 def stage(phone: Phone) -> Iterator[Callable[..., Path]]:
-    """Stages a run; what it left running is ended with the test."""
+    """Stages a run; its processes are ended after the test."""
     directories: list[Path] = []
 
     def _stage(*argv: str, steps: int = 3) -> Path:
@@ -62,7 +62,7 @@ def stage(phone: Phone) -> Iterator[Callable[..., Path]]:
         phone.agent("stop", directory.name)
 
 
-def test_a_run_trains_to_its_end_without_its_starter(phone: Phone, stage: Callable[..., Path]) -> None:
+def test_run_finishes_without_the_process_that_started_it(phone: Phone, stage: Callable[..., Path]) -> None:
     directory = stage(*MPIRUN, "-np", "1", *AGENT, "train", "run")
     pid = started(phone, "run")
     events = followed(phone, "run")
@@ -86,7 +86,7 @@ def test_a_run_trains_to_its_end_without_its_starter(phone: Phone, stage: Callab
     assert json.loads(phone.agent("telemetry").stdout)["run"] == listed[0]
 
 
-def test_following_goes_on_from_an_offset(phone: Phone, stage: Callable[..., Path]) -> None:
+def test_follow_resumes_from_an_offset(phone: Phone, stage: Callable[..., Path]) -> None:
     directory = stage(*SHELL, "true")
     first, second = '{"event": "start"}\n', '{"event": "done"}\n'
     (directory / layout.EVENTS_FILE).write_text(first + second)
@@ -94,7 +94,7 @@ def test_following_goes_on_from_an_offset(phone: Phone, stage: Callable[..., Pat
     assert [event["event"] for event in followed(phone, "run", offset=len(first))] == ["done", "end"]
 
 
-def test_following_waits_for_the_file_and_for_whole_lines(phone: Phone, stage: Callable[..., Path]) -> None:
+def test_follow_waits_for_the_file_and_for_complete_lines(phone: Phone, stage: Callable[..., Path]) -> None:
     directory = stage(*SHELL, "sleep 600")
     started(phone, "run")
     with subprocess.Popen([*AGENT, "follow", "run"], env=phone.env, stdout=subprocess.PIPE, text=True) as follower:
@@ -113,7 +113,7 @@ def test_following_waits_for_the_file_and_for_whole_lines(phone: Phone, stage: C
         assert follower.wait(240) == 0
 
 
-def test_a_follower_nobody_reads_ends(phone: Phone, stage: Callable[..., Path]) -> None:
+def test_follow_ends_when_its_reader_disconnects(phone: Phone, stage: Callable[..., Path]) -> None:
     stage(*SHELL, "sleep 600")
     started(phone, "run")
     with subprocess.Popen([*AGENT, "follow", "run"], env=phone.env, stdout=subprocess.PIPE) as follower:
@@ -123,7 +123,7 @@ def test_a_follower_nobody_reads_ends(phone: Phone, stage: Callable[..., Path]) 
         assert follower.wait(240) == 1
 
 
-def test_a_run_starts_once(phone: Phone, stage: Callable[..., Path]) -> None:
+def test_attempt_starts_only_once(phone: Phone, stage: Callable[..., Path]) -> None:
     stage(*SHELL, "true")
     started(phone, "run")
     again = phone.agent("start", "run")
@@ -132,7 +132,7 @@ def test_a_run_starts_once(phone: Phone, stage: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize("name", [layout.RUN_FILE, layout.LAUNCH_FILE, layout.HOSTFILE])
-def test_a_run_that_lacks_a_file_does_not_start(phone: Phone, stage: Callable[..., Path], name: str) -> None:
+def test_run_with_a_missing_file_does_not_start(phone: Phone, stage: Callable[..., Path], name: str) -> None:
     directory = stage(*SHELL, "true")
     (directory / name).unlink()
     done = phone.agent("start", "run")
@@ -141,14 +141,14 @@ def test_a_run_that_lacks_a_file_does_not_start(phone: Phone, stage: Callable[..
     assert run_state.read(directory) is None
 
 
-def test_files_of_another_run_do_not_start(phone: Phone, stage: Callable[..., Path]) -> None:
+def test_run_with_files_of_another_run_does_not_start(phone: Phone, stage: Callable[..., Path]) -> None:
     directory = stage(*SHELL, "true")
     other = run_spec((2,), run_id="other")
     (directory / layout.RUN_FILE).write_text(other.to_json())
     assert "holds files of other and run" in phone.agent("start", "run").stderr
 
 
-def test_a_program_that_is_not_there_is_told_at_once(phone: Phone, stage: Callable[..., Path]) -> None:
+def test_missing_mpirun_is_reported_at_once(phone: Phone, stage: Callable[..., Path]) -> None:
     stage("no-such-mpirun")
     done = phone.agent("start", "run")
     assert done.returncode == 1
@@ -158,7 +158,7 @@ def test_a_program_that_is_not_there_is_told_at_once(phone: Phone, stage: Callab
     assert (end["state"], end["rc"]) == ("failed", 127)
 
 
-def test_a_failing_rank_is_told_through_the_head_phones_events(phone: Phone, stage: Callable[..., Path]) -> None:
+def test_error_of_a_rank_appears_in_the_events_of_the_head_phone(phone: Phone, stage: Callable[..., Path]) -> None:
     stage(*MPIRUN, "-np", "2", *AGENT, "train", "run")
     started(phone, "run")
     *errors, end = followed(phone, "run")
@@ -167,7 +167,7 @@ def test_a_failing_rank_is_told_through_the_head_phones_events(phone: Phone, sta
     assert (end["state"], end["rc"]) == ("failed", 1)
 
 
-def test_a_run_that_dies_without_a_word_leaves_its_last_lines(phone: Phone, stage: Callable[..., Path]) -> None:
+def test_unexplained_failure_reports_the_last_output(phone: Phone, stage: Callable[..., Path]) -> None:
     stage(*SHELL, "echo could not reach 10.77.1.9; exit 3")
     started(phone, "run")
     error, end = followed(phone, "run")
@@ -176,7 +176,7 @@ def test_a_run_that_dies_without_a_word_leaves_its_last_lines(phone: Phone, stag
     assert end["rc"] == 3
 
 
-def test_stopping_ends_mpirun_and_its_ranks(phone: Phone, stage: Callable[..., Path]) -> None:
+def test_stop_ends_mpirun_and_its_ranks(phone: Phone, stage: Callable[..., Path]) -> None:
     directory = stage(*MPIRUN, "-np", "1", *AGENT, "train", "run", steps=1_000_000)
     leader = started(phone, "run")
     until(lambda: (directory / layout.EVENTS_FILE).exists() and len(phone.events("run")) > 2)
@@ -188,7 +188,7 @@ def test_stopping_ends_mpirun_and_its_ranks(phone: Phone, stage: Callable[..., P
     assert json.loads(phone.agent("stop", "run").stdout) == {"stopped": False, "state": "stopped"}
 
 
-def test_a_run_that_ignores_the_request_is_killed(
+def test_run_that_ignores_sigterm_is_killed(
     phone: Phone, stage: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from phone_agent.job.stop import stop
@@ -202,7 +202,9 @@ def test_a_run_that_ignores_the_request_is_killed(
     assert state_of(phone, "run").state == "stopped"
 
 
-def test_a_dead_supervisor_makes_the_run_lost_and_stop_cleans_up(phone: Phone, stage: Callable[..., Path]) -> None:
+def test_run_is_lost_if_its_supervising_process_dies_and_stop_cleans_up(
+    phone: Phone, stage: Callable[..., Path]
+) -> None:
     stage(*SHELL, "sleep 600")
     leader = started(phone, "run")
     os.kill(state_of(phone, "run").supervisor.pid, signal.SIGKILL)
@@ -213,7 +215,7 @@ def test_a_dead_supervisor_makes_the_run_lost_and_stop_cleans_up(phone: Phone, s
     assert state_of(phone, "run").state == "stopped"
 
 
-def test_a_pid_used_again_by_another_process_is_not_the_supervisor() -> None:
+def test_reused_pid_is_not_the_supervising_process() -> None:
     me = process.identify(os.getpid())
     assert me.alive()
     assert me.started is not None
@@ -221,12 +223,12 @@ def test_a_pid_used_again_by_another_process_is_not_the_supervisor() -> None:
     assert not process.ProcessId(2**22 + 1, 1).alive()
 
 
-def test_another_users_process_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_of_another_user_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     assert not process.identify(os.getpid()).alive()
 
 
-def test_a_name_with_brackets_does_not_confuse(tmp_path: Path) -> None:
+def test_process_name_may_contain_brackets(tmp_path: Path) -> None:
     fields = " ".join(["S", "1", "7", "42", *["0"] * 15, "999", "0"])
     for place in (tmp_path / "7" / "task" / "7", tmp_path / "7"):
         place.mkdir(parents=True, exist_ok=True)
@@ -235,7 +237,7 @@ def test_a_name_with_brackets_does_not_confuse(tmp_path: Path) -> None:
     assert process.session_members(42, tmp_path) == [7]
 
 
-def test_a_phone_that_is_not_the_head_knows_its_own_rank(phone: Phone) -> None:
+def test_other_phones_report_the_state_of_their_rank(phone: Phone) -> None:
     directory = phone.stage(run_spec((2,)))
     assert json.loads(phone.agent("runs").stdout)[0]["state"] == "staged"
     me = process.identify(os.getpid())
@@ -253,7 +255,7 @@ def test_a_phone_that_is_not_the_head_knows_its_own_rank(phone: Phone) -> None:
 
 
 @pytest.mark.parametrize("rubbish", ["", "{", "[]", "7", '{"event": 1}', "\x00\x00"])
-def test_damaged_files_of_a_run_do_not_hide_the_phone(phone: Phone, rubbish: str) -> None:
+def test_damaged_run_files_do_not_break_telemetry(phone: Phone, rubbish: str) -> None:
     directory = phone.stage(run_spec((2,)))
     for name in (layout.STATE_FILE, layout.RANK_EVENTS_FILE, layout.EVENTS_FILE):
         (directory / name).write_text(rubbish)
@@ -262,13 +264,13 @@ def test_damaged_files_of_a_run_do_not_hide_the_phone(phone: Phone, rubbish: str
     assert json.loads(report.stdout)["run"]["id"] == "run"
 
 
-def test_errors_are_found_behind_mpiruns_tags() -> None:
+def test_errors_are_found_in_lines_with_mpirun_tags() -> None:
     lines = ["noise", '[1,3]<stderr>:{"event": "error", "rank": 3}', '{"event": "error", "cut o', '{"event": "step"}']
     assert postmortem.errors_in(lines) == [{"event": "error", "rank": 3}]
 
 
-def test_the_starter_leaves_nothing_open(phone: Phone, stage: Callable[..., Path]) -> None:
-    """Over SSH a held stdout would keep the session open: reading to the end must not wait for the run."""
+def test_start_leaves_no_stream_open(phone: Phone, stage: Callable[..., Path]) -> None:
+    """Over SSH an open stdout would keep the session open: reading to its end must not wait for the run."""
     stage(*SHELL, "sleep 600")
     done = subprocess.run(
         [

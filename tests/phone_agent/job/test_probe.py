@@ -1,4 +1,4 @@
-"""Who killed a rank, by Android's log."""
+"""Who killed a rank, according to Android's log."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ LOG = f"""{PHANTOM} {{00a1b2c 4321:python3/u0a105}}: Trimming phantom processes
         (4321, "Android's phantom process killer"),
         (555, "Android's phantom process killer"),
         (777, "Android, because memory was low"),
-        (432, None),  # what was done to others tells nothing of this one
+        (432, None),  # lines about other processes
     ],
 )
-def test_only_lines_about_the_rank_itself_count(
+def test_only_log_lines_about_the_rank_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pid: int, killer: str | None
 ) -> None:
     (tmp_path / layout.RANK_EVENTS_FILE).write_text(json.dumps({"pid": pid, "pid_started": 1}) + "\n")
@@ -36,7 +36,7 @@ def test_only_lines_about_the_rank_itself_count(
     assert probe.find_killer(tmp_path) == killer
 
 
-def test_without_a_rank_or_a_log_nobody_is_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_killer_without_a_rank_or_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert probe.find_killer(tmp_path) is None
     (tmp_path / layout.RANK_EVENTS_FILE).write_text(json.dumps({"pid": 4321, "pid_started": 1}) + "\n")
     monkeypatch.setattr(probe, "LOGCAT", (str(tmp_path / "no-logcat"),))

@@ -1,4 +1,4 @@
-"""How many images each phone takes, from injected times: no clock is read here."""
+"""The split of the batch, from injected times: no test depends on a clock."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from phone_agent.train.batch_split import BLOCKS, BatchSplitter, SplitChange, StepTiming, split_batch
 
-FAST = 0.01  # seconds an image
+FAST = 0.01  # seconds per image
 
 
 class Rack:
-    """Phones that take `image_s` seconds for one, and do at every step what the balancer said."""
+    """Phones that take `image_s` seconds per image, with the batches of the splitter."""
 
     def __init__(self, batches: Sequence[int], image_s: Sequence[float] | None = None) -> None:
         self.balancer = BatchSplitter(batches)
@@ -45,13 +45,13 @@ class Rack:
         return sum(self.balancer.batches) / sum(1 / each for each in self.image_s)
 
 
-def test_equal_phones_keep_their_shares() -> None:
+def test_equal_phones_keep_their_batches() -> None:
     rack = Rack((32, 32, 32))
     rack.run(500)
     assert rack.changes == []
 
 
-def test_a_phone_at_a_third_of_its_speed_gets_less_and_gets_it_back() -> None:
+def test_slow_phone_gets_fewer_images_until_it_recovers() -> None:
     rack = Rack((32, 32))
     rack.run(100)
     rack.image_s[1] *= 3
@@ -64,7 +64,7 @@ def test_a_phone_at_a_third_of_its_speed_gets_less_and_gets_it_back() -> None:
     assert [change.after for change in rack.changes[1:]] == [(32, 32)]
 
 
-def test_phones_that_start_unequal_are_balanced() -> None:
+def test_unequal_phones_are_balanced() -> None:
     rack = Rack((10, 10, 10, 10), [FAST, FAST, 4 * FAST, 2 * FAST])
     rack.run(300)
     assert sum(rack.balancer.batches) == 40
@@ -72,22 +72,22 @@ def test_phones_that_start_unequal_are_balanced() -> None:
 
 
 @pytest.mark.parametrize("noise", [(1.0, 1.12), (0.9, 1.0, 1.1), (1, 1, 1, 1, 1, 30)])
-def test_noise_moves_nothing(noise: Sequence[float]) -> None:
-    """One step in six that takes thirty times as long is a phone at a sixth of its speed; but not in long steps."""
-    rack = Rack((100, 100))  # a step is a block
+def test_noise_moves_no_images(noise: Sequence[float]) -> None:
+    """A phone with one step in six thirty times as long is slow, but not if steps are long."""
+    rack = Rack((100, 100))  # each step is a block
     rack.run(600, noise)
     assert rack.changes == []
 
 
-def test_a_processor_that_runs_and_stands_still_in_turns_is_slow() -> None:
-    """Most steps are as quick as ever: short ones are judged together."""
+def test_processor_that_alternates_between_running_and_stalling_is_slow() -> None:
+    """Most steps are fast, so that only blocks of steps reveal it."""
     rack = Rack((10, 10), [FAST / 10] * 2)
     rack.run(4000, (1, 1, 1, 9))
     assert rack.balancer.batches == (5, 15)
     assert len(rack.changes) == 1
 
 
-def test_what_would_gain_little_beside_the_waiting_is_left() -> None:
+def test_small_gain_compared_with_waiting_moves_no_images() -> None:
     rack = Rack((10, 10), [FAST, 1.6 * FAST])
     rack.waited_s = 0.5
     rack.run(400)
@@ -97,7 +97,7 @@ def test_what_would_gain_little_beside_the_waiting_is_left() -> None:
     assert rack.balancer.batches == (12, 8)
 
 
-def test_eased_phones_get_less_at_once_and_resting_ones_nothing() -> None:
+def test_reduced_phones_get_less_at_once_and_paused_ones_nothing() -> None:
     rack = Rack((20, 20, 20))
     rack.work_fractions[0] = 0.5
     rack.run(1)
@@ -112,14 +112,14 @@ def test_eased_phones_get_less_at_once_and_resting_ones_nothing() -> None:
     assert len(rack.changes) == 3
 
 
-def test_where_all_rest_nothing_moves() -> None:
+def test_no_images_move_if_all_phones_pause() -> None:
     rack = Rack((4, 4))
     rack.work_fractions = [0.0, 0.0]
     rack.run(3)
     assert rack.changes == []
 
 
-def test_steps_from_before_a_change_do_not_count() -> None:
+def test_steps_from_before_a_change_are_ignored() -> None:
     balancer = BatchSplitter((8, 8))
     slow = [StepTiming(8, 8.0), StepTiming(8, 2.0)]
     changes = [balancer.observe(slow) for _ in range(3 * BLOCKS)]
@@ -131,9 +131,7 @@ def test_steps_from_before_a_change_do_not_count() -> None:
     costs=st.lists(st.floats(1e-4, 1e2), min_size=1, max_size=12),
     resting=st.integers(0, 11),
 )
-def test_shares_are_whole_and_the_last_is_done_as_early_as_can_be(
-    images: int, costs: list[float], resting: int
-) -> None:
+def test_split_adds_up_and_minimizes_the_slowest_time(images: int, costs: list[float], resting: int) -> None:
     if len(costs) > 1:
         costs[resting % len(costs)] = math.inf
     found = split_batch(images, costs)

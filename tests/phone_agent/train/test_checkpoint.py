@@ -1,4 +1,4 @@
-"""CheckpointWriter: what is in them, that they come back, and what happens when the disk is full."""
+"""Checkpoint files: contents, restoring, and full disks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.phone_agent.phones import run_spec
 NAMES = tuple(map(str, range(10)))
 
 
-class Told:
+class RecordedEvents:
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
 
@@ -44,18 +44,18 @@ def network() -> tuple[Graph, State]:
     return graph, state
 
 
-def saver(directory: Path, graph: Graph, state: State, told: Told) -> CheckpointWriter:
+def saver(directory: Path, graph: Graph, state: State, events: RecordedEvents) -> CheckpointWriter:
     data = Synthetic(100, (28, 28, 1), 10, seed=0)
-    return CheckpointWriter(directory, graph, checkpoint.build_metadata(run_spec((4,)), state, data), told)
+    return CheckpointWriter(directory, graph, checkpoint.build_metadata(run_spec((4,)), state, data), events)
 
 
-def test_all_it_takes_to_go_on_comes_back(tmp_path: Path) -> None:
+def test_checkpoint_restores_all_state(tmp_path: Path) -> None:
     graph, state = network()
-    told = Told()
-    saving = saver(tmp_path, graph, state, told)
+    events = RecordedEvents()
+    saving = saver(tmp_path, graph, state, events)
     saving.save(7, state, {"momenta": state.momenta, "second_momenta": state.momenta * 2})
     saving.close()
-    (event, fields) = told.events[0]
+    (event, fields) = events.events[0]
     assert (event, fields["step"], fields["file"]) == ("checkpoint", 7, "checkpoint-00000007.safetensors")
     found = checkpoint.read(tmp_path / fields["file"])
     other = State(graph, seed=2)
@@ -73,9 +73,9 @@ def test_all_it_takes_to_go_on_comes_back(tmp_path: Path) -> None:
     assert json.loads(metadata["packing"]) == list(state.packing.slots)
 
 
-def test_other_programs_find_torchvisions_names_in_it(tmp_path: Path) -> None:
+def test_checkpoint_uses_torchvision_names(tmp_path: Path) -> None:
     graph, state = network()
-    saving = saver(tmp_path, graph, state, Told())
+    saving = saver(tmp_path, graph, state, RecordedEvents())
     saving.save(7, state, {"momenta": state.momenta})
     saving.close()
     theirs = library.load_file(tmp_path / "checkpoint-00000007.safetensors")
@@ -85,16 +85,16 @@ def test_other_programs_find_torchvisions_names_in_it(tmp_path: Path) -> None:
         np.testing.assert_array_equal(theirs[name], value)
 
 
-def test_training_may_go_on_while_it_is_written(tmp_path: Path) -> None:
+def test_training_continues_during_the_write(tmp_path: Path) -> None:
     graph, state = network()
     before = to_state_dict(graph, state)
     entered, go_on = threading.Event(), threading.Event()
 
-    def told(_name: str, **_fields: Any) -> None:
+    def on_event(_name: str, **_fields: Any) -> None:
         entered.set()
         assert go_on.wait(60)
 
-    saving = CheckpointWriter(tmp_path, graph, {}, told)
+    saving = CheckpointWriter(tmp_path, graph, {}, on_event)
     saving.save(1, state, {"momenta": state.momenta})
     state.values[...] = state.momenta[...] = state.statistics[...] = 7
     assert entered.wait(60)
@@ -106,9 +106,9 @@ def test_training_may_go_on_while_it_is_written(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], value)
 
 
-def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     graph, state = network()
-    saving = saver(tmp_path, graph, state, Told())
+    saving = saver(tmp_path, graph, state, RecordedEvents())
     for step in (9, 10, 100, 2000):
         saving.save(step, state, {})
     saving.close()
@@ -120,21 +120,21 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
+def test_partial_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     graph, state = network()
-    saver(tmp_path, graph, state, Told())
+    saver(tmp_path, graph, state, RecordedEvents())
     names = [".checkpoint-00000007.safetensors.k2j4", "checkpoint-00000006.safetensors", ".other"]
     for name in names:
         (tmp_path / name).touch()
-    saver(tmp_path, graph, state, Told())
+    saver(tmp_path, graph, state, RecordedEvents())
     assert sorted(path.name for path in tmp_path.iterdir()) == [".other", "checkpoint-00000006.safetensors"]
 
 
-def test_saving_takes_one_copy(tmp_path: Path) -> None:
-    """Of a network whose dense layer reads an image, and so lies otherwise in the file."""
+def test_saving_takes_memory_for_one_copy(tmp_path: Path) -> None:
+    """For a network whose dense layer reads an image, so that its layout in the file differs."""
     graph = models.build("alexnet", 10, (64, 64, 3), 0.5)
     state = State(graph, seed=1)
-    saving = CheckpointWriter(tmp_path, graph, {}, Told())
+    saving = CheckpointWriter(tmp_path, graph, {}, RecordedEvents())
     tracemalloc.start()
     try:
         saving.save(1, state, {"momenta": state.momenta})
@@ -147,7 +147,7 @@ def test_saving_takes_one_copy(tmp_path: Path) -> None:
 
 @contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
-    """As a full disk is: the write fails half-way."""
+    """Like a full disk: the write fails half-way."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -156,10 +156,10 @@ def files_no_larger_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_is_a_warning_and_nothing_half_written_stays(tmp_path: Path) -> None:
+def test_full_disk_is_a_warning_and_leaves_no_partial_file(tmp_path: Path) -> None:
     graph, state = network()
-    told = Told()
-    saving = saver(tmp_path, graph, state, told)
+    events = RecordedEvents()
+    saving = saver(tmp_path, graph, state, events)
     saving.save(1, state, {})
     saving.close()
     with files_no_larger_than(20_000):
@@ -167,21 +167,21 @@ def test_a_full_disk_is_a_warning_and_nothing_half_written_stays(tmp_path: Path)
         saving.close()
     saving.save(3, state, {})
     saving.close()
-    assert [name for name, _ in told.events] == ["checkpoint", "warning", "checkpoint"]
-    assert told.events[1][1]["message"].startswith("checkpoint checkpoint-00000002.safetensors was not written: File")
+    assert [name for name, _ in events.events] == ["checkpoint", "warning", "checkpoint"]
+    assert events.events[1][1]["message"].startswith("checkpoint checkpoint-00000002.safetensors was not written: File")
     assert {path.stem for path in tmp_path.iterdir()} == {"checkpoint-00000001", "checkpoint-00000003"}
 
 
-def test_a_mistake_of_ours_is_no_warning(tmp_path: Path) -> None:
+def test_bug_in_the_writer_is_raised(tmp_path: Path) -> None:
     graph, state = network()
-    saving = saver(tmp_path, graph, state, Told())
+    saving = saver(tmp_path, graph, state, RecordedEvents())
     saving.save(1, state, {"complex": np.zeros(3, complex)})
     with pytest.raises(safetensors.SafetensorsError, match="complex"):
         saving.close()
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"schema": "99"}, "schema '99'"),
         ({"shape": "[1, 2]"}, "not enough values"),
@@ -198,7 +198,7 @@ def test_a_mistake_of_ours_is_no_warning(tmp_path: Path) -> None:
         ({"packing": "7"}, "'int' object"),
     ],
 )
-def test_a_damaged_description_is_told(tmp_path: Path, change: dict[str, str], told: str) -> None:
+def test_damaged_metadata_is_an_error(tmp_path: Path, change: dict[str, str], message: str) -> None:
     _, state = network()
     data = Synthetic(100, (28, 28, 1), 10, seed=0)
     metadata = {**checkpoint.build_metadata(run_spec((4,)), state, data), "step": "3", **change}
@@ -206,11 +206,11 @@ def test_a_damaged_description_is_told(tmp_path: Path, change: dict[str, str], t
     safetensors.write(path, {}, metadata)
     with pytest.raises(CheckpointError) as refused:
         checkpoint.read(path)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert str(path) in str(refused.value)
 
 
-def test_weights_from_elsewhere_say_nothing_of_themselves(tmp_path: Path) -> None:
+def test_weights_of_other_programs_have_no_metadata(tmp_path: Path) -> None:
     path = tmp_path / "theirs.safetensors"
     library.save_file({"fc.weight": np.zeros((2, 3), np.float32)}, path, {"format": "pt"})
     found = checkpoint.read(path)

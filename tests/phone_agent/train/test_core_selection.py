@@ -1,4 +1,4 @@
-"""Which cores compute. What is faster is injected: no test depends on a clock."""
+"""Core selection. Times are injected: no test depends on a clock."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def roots_with(tmp_path: Path, capacities: dict[int, int], allowed: str) -> Syst
     ("little", "allowed", "core_sets"),
     [(4, "0-2,4-7", [BIG, ALL]), (4, "0-2", [CoreSet((0, 1, 2))]), (0, "0-7", [CoreSet(tuple(range(8)))])],
 )
-def test_only_where_there_are_little_cores_there_is_a_choice(
+def test_core_sets_differ_only_with_little_cores(
     tmp_path: Path, little: int, allowed: str, core_sets: list[CoreSet]
 ) -> None:
     paths = roots_with(tmp_path, {core: 379 if core < little else 1024 for core in range(8)}, allowed)
@@ -52,18 +52,18 @@ def test_only_where_there_are_little_cores_there_is_a_choice(
 
 
 @pytest.mark.parametrize(("times", "wanted"), [((1.0, 0.8), ALL), ((1.0, 0.95), BIG), ((1.0, 2.0), BIG)])
-def test_more_cores_must_be_worth_their_heat(times: tuple[float, float], wanted: CoreSet) -> None:
+def test_more_cores_must_be_clearly_faster(times: tuple[float, float], wanted: CoreSet) -> None:
     measured = dict(zip((BIG, ALL), times, strict=True))
     assert fastest([BIG, ALL], measured.__getitem__, lambda: True) == wanted
 
 
-def test_no_time_is_no_choice() -> None:
+def test_without_time_the_big_cores_are_selected() -> None:
     assert fastest([BIG, ALL], {BIG: 1.0}.__getitem__, lambda: False) == BIG
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
-def test_trying_leaves_the_state_as_it_was_and_the_thread_on_the_chosen_cores() -> None:
-    """In a thread of its own: cores are a thread's."""
+def test_measuring_restores_the_state_and_pins_the_selected_cores() -> None:
+    """In a thread of its own, because affinity belongs to a thread."""
     graph = models.build("resnet20", 10, (32, 32, 3))
     state, before = State(graph, 1), State(graph, 1)
     first, second = sorted(os.sched_getaffinity(0))[:2]
@@ -80,7 +80,7 @@ def test_trying_leaves_the_state_as_it_was_and_the_thread_on_the_chosen_cores() 
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
-def test_a_crew_that_takes_too_much_memory_is_not_chosen() -> None:
+def test_core_set_that_needs_too_much_memory_is_not_selected() -> None:
     graph = models.build("resnet20", 10, (32, 32, 3))
     one, many = CoreSet(tuple(sorted(os.sched_getaffinity(0))[:1])), CoreSet(tuple(range(32)))
     budget = estimate_memory(graph, 1, Options()).total
@@ -92,8 +92,8 @@ def test_a_crew_that_takes_too_much_memory_is_not_chosen() -> None:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
-def test_what_trying_takes_is_not_missing_from_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once a core set is chosen it is planned again; by then gradients are in memory that was available before."""
+def test_memory_plan_is_not_affected_by_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After core selection memory is planned again; by then gradients occupy memory that was available before."""
     first, second = sorted(os.sched_getaffinity(0))[:2]
     monkeypatch.setattr(affinity, "core_sets", lambda: [CoreSet((first,)), CoreSet((first, second))])
     available = iter([1_000_000, 1])
@@ -119,7 +119,7 @@ import json, os, sys
 from phone_agent.device import affinity, cpu
 little, big = sorted(os.sched_getaffinity(0))[:2]
 os.sched_setaffinity(0, {little, big})
-cpu.big_cores = lambda *_: (big,)  # all that a computer's own cores are not: of two kinds
+cpu.big_cores = lambda *_: (big,)  # pretend that there are two kinds of cores
 """
 PINNED = """
 threads = affinity.pin_to_big_cores(int(sys.argv[1]))
@@ -156,9 +156,7 @@ def phone(tmp_path: Path) -> Phone:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 @pytest.mark.parametrize(("asked", "threads", "cores"), [(0, 1, ["big"]), (1, 1, ["big"]), (2, 2, ["little", "big"])])
-def test_a_pinned_process_knows_all_cores_and_threads_have_as_many_as_they_need(
-    phone: Phone, asked: int, threads: int, cores: list[str]
-) -> None:
+def test_pinned_process_knows_all_cores(phone: Phone, asked: int, threads: int, cores: list[str]) -> None:
     found = json.loads(in_a_process(phone, PINNED, str(asked)))
     assert found == [threads, cores, [["big"], ["little", "big"]], ["big"], ["little"]]
 
@@ -178,15 +176,13 @@ def staged(phone: Phone, **changes: Any) -> RunSpec:
         ({"threads": 0, "devices": {"p1-01": DeviceConfig("cpu", 2, little_cores=True)}}, 2, 2),
     ],
 )
-def test_a_rank_has_a_core_for_each_thread_it_is_asked_for(
-    phone: Phone, changes: dict[str, Any], threads: int, cores: int
-) -> None:
+def test_rank_has_a_core_per_requested_thread(phone: Phone, changes: dict[str, Any], threads: int, cores: int) -> None:
     staged(phone, **changes)
     assert in_a_process(phone, TRAINS, "asked").split() == [str(threads), str(cores)]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
-def test_a_rank_that_is_asked_for_none_tries_the_little_cores_as_well(phone: Phone) -> None:
+def test_rank_measures_little_cores_if_threads_are_not_given(phone: Phone) -> None:
     spec = staged(phone, threads=0)
     in_a_process(phone, TRAINS, "tried")
     little, big = sorted(os.sched_getaffinity(0))[:2]

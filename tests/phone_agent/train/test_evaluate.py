@@ -1,4 +1,4 @@
-"""Top-1, top-5 and loss over the cluster: each held-out sample once, however many phones there are."""
+"""Evaluation on the cluster: each held-out sample counts once, whatever the number of phones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCORES = arrays.arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 1
 
 
 @given(scores=SCORES, seed=st.integers(0, 99))
-def test_marks_are_those_of_sorting_and_of_the_definition(scores: NDArray[np.float32], seed: int) -> None:
+def test_metrics_match_their_definitions(scores: NDArray[np.float32], seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, scores.shape[1], len(scores))
     loss, top1, top5, samples = evaluate.metric_sums(scores, labels)
     best = np.argsort(-scores, axis=1, kind="stable")
@@ -49,14 +49,14 @@ def test_large_scores_do_not_overflow() -> None:
 
 
 @given(samples=st.integers(0, 50), ranks=st.integers(1, 60))
-def test_each_sample_is_judged_by_one_phone(samples: int, ranks: int) -> None:
+def test_each_sample_is_evaluated_by_one_phone(samples: int, ranks: int) -> None:
     parts = [evaluate.own_samples(samples, rank, ranks) for rank in range(ranks)]
     assert [place for part in parts for place in part] == list(range(samples))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 14])
-def test_any_number_of_phones_finds_the_same(ranks: int) -> None:
+def test_metrics_do_not_depend_on_the_number_of_phones(ranks: int) -> None:
     held_out = Synthetic(13, (28, 28, 1), 10, seed=3)
     graph = models.build("lenet", 10, (28, 28, 1), 0.25)
     executable = get_backend("reference").compile(graph, State(graph, 1), 4, Options())
@@ -73,7 +73,7 @@ def test_any_number_of_phones_finds_the_same(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 13])
-def test_a_damaged_sample_is_left_out_and_no_other_counts_twice(tmp_path: Path, ranks: int) -> None:
+def test_damaged_samples_are_skipped_and_none_counts_twice(tmp_path: Path, ranks: int) -> None:
     manifest = stage(tmp_path / "dots", train=1, test=13)
     whole = Staged(tmp_path / "dots", manifest, manifest.test)
     others = np.delete(np.arange(13), 6)
@@ -94,25 +94,25 @@ def test_a_damaged_sample_is_left_out_and_no_other_counts_twice(tmp_path: Path, 
     assert [found["loss"], found["top1"], found["top5"]] == pytest.approx(alone[:3].tolist(), rel=1e-6)
 
 
-def test_judging_that_takes_long_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_evaluation_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     held_out = Synthetic(13, (28, 28, 1), 10, seed=3)
     graph = models.build("lenet", 10, (28, 28, 1), 0.25)
     executable = get_backend("reference").compile(graph, State(graph, 1), 4, Options())
-    told: list[int] = []
+    reported: list[int] = []
     for every_s, expected in ((1e9, []), (0.0, [4, 8, 11])):
         monkeypatch.setattr(evaluate, "PROGRESS_EVERY_S", every_s)
-        evaluate.evaluate_samples(executable, held_out, range(2, 13), Normalizer(held_out, 4), told.append)
-        assert told == expected
+        evaluate.evaluate_samples(executable, held_out, range(2, 13), Normalizer(held_out, 4), reported.append)
+        assert reported == expected
 
 
-def test_nothing_held_out_is_no_figure_and_no_number_is_an_error() -> None:
+def test_no_samples_give_no_metrics_and_nan_is_an_error() -> None:
     assert evaluate.merge_metrics(np.zeros((3, 4))) is None
     with pytest.raises(AgentError, match="lower the learning rate"):
         evaluate.merge_metrics(np.array([[np.nan, 0, 0, 4], [1, 1, 1, 4]]))
 
 
 def in_step(states: list[State], shares: list[float]) -> None:
-    """Combines as many ranks at once, each in a thread of its own."""
+    """Combines the statistics of several ranks, each in a thread."""
     meet, rows = threading.Barrier(len(states)), [np.empty(0, np.float32)] * len(states)
 
     def rank(number: int) -> None:
@@ -128,7 +128,7 @@ def in_step(states: list[State], shares: list[float]) -> None:
         list(pool.map(rank, range(len(states))))
 
 
-def test_statistics_are_those_of_all_images_together() -> None:
+def test_combined_statistics_are_those_of_all_images() -> None:
     net = GraphBuilder((4, 4, 3))
     net.add("first", BatchNorm())
     net.add("fc", Dense(5))
@@ -148,7 +148,7 @@ def test_statistics_are_those_of_all_images_together() -> None:
         np.testing.assert_array_equal(views["second.running_var"], 1)
 
 
-def test_training_goes_on_with_its_own_statistics() -> None:
+def test_training_continues_with_its_own_statistics() -> None:
     graph = models.build("resnet20", 10, (32, 32, 3), 0.25)
     state = State(graph, 1)
     own = state.statistics.copy()

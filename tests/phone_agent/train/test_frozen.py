@@ -1,4 +1,4 @@
-"""Layers that stay as they are: nothing is computed for them, nothing of them travels, and all else learns as ever."""
+"""Frozen layers: no gradients are computed or sent for them, and all other layers train as before."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WEIGHTS = {Kind.CONV_BACKWARD_WEIGHTS, Kind.DEPTHWISE_BACKWARD_WEIGHTS}
 
 
 def gradients(graph: Graph, name: str = "cpu") -> tuple[float, dict[str, Array], State]:
-    """Of what learns; the rest is left as it is, or is anything."""
+    """Gradients of trainable parameters; those of frozen ones are undefined."""
     state = State(graph, 1)
     computing = get_backend(name)
     state.move(computing.array)
@@ -72,13 +72,13 @@ def alike(graph: Graph, stays: Graph, name: str = "cpu", tolerance: float = 1e-5
 
 @given(frozen_graphs())
 @settings(max_examples=25, deadline=None, derandomize=True)
-def test_whatever_is_frozen_the_rest_has_the_same_gradients(graph: Graph) -> None:
+def test_freezing_does_not_change_other_gradients(graph: Graph) -> None:
     alike(replace(graph, frozen=frozenset()), graph)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("patterns", [("conv*",), ("conv2", "fc1.weight"), ("fc*",)])
-def test_every_backend_does_without(name: str, patterns: tuple[str, ...]) -> None:
+def test_every_backend_skips_frozen_layers(name: str, patterns: tuple[str, ...]) -> None:
     graph = models.build("lenet", 10, (28, 28, 1))
     alike(graph, freeze(graph, patterns), name)
 
@@ -87,7 +87,7 @@ def backward(graph: Graph) -> list[OpSpec]:
     return [step for step in plan.make_plan(graph, 4, Options()).training.ops if step.direction == Direction.BACKWARD]
 
 
-def test_the_plan_stops_at_the_first_layer_that_learns() -> None:
+def test_backward_stops_at_the_first_trainable_layer() -> None:
     stays = freeze(RESNET, ("conv1", "bn1", "layer1", "layer2"))
     done = {step.name for step in backward(stays)}
     assert done
@@ -97,7 +97,7 @@ def test_the_plan_stops_at_the_first_layer_that_learns() -> None:
     assert "layer3.0.conv2" in names
 
 
-def test_what_is_frozen_in_between_only_passes_gradients_on() -> None:
+def test_frozen_layer_in_between_only_propagates_gradients() -> None:
     stays = freeze(RESNET, ("layer2",))
     assert not any(step.name.startswith("layer2") for step in backward(stays) if step.kind in WEIGHTS)
     assert any(step.name.startswith("layer1") for step in backward(stays) if step.kind in WEIGHTS)
@@ -105,13 +105,13 @@ def test_what_is_frozen_in_between_only_passes_gradients_on() -> None:
     assert fewer == sum(step.name.startswith("layer2") for step in backward(RESNET) if step.kind in WEIGHTS)
 
 
-def test_nothing_is_kept_for_a_backward_that_does_not_come() -> None:
+def test_no_activations_are_kept_for_frozen_layers() -> None:
     assert (
         estimate_memory(freeze(RESNET, ("conv1", "bn1", "layer*")), 32).arena < 0.5 * estimate_memory(RESNET, 32).arena
     )
 
 
-def test_only_what_learns_is_in_parts_that_travel() -> None:
+def test_buckets_hold_only_trainable_parameters() -> None:
     packing = State(freeze(RESNET, ("*.bn1", "layer1", "fc.bias")), 0).packing
     found = trainable_bucket_slices(packing, 64 * 1024)
     assert [part.start for part in found] == [0, *(part.stop for part in found[:-1])]
@@ -120,7 +120,7 @@ def test_only_what_learns_is_in_parts_that_travel() -> None:
 
 
 def losses_as_before(spec: RunSpec, stays: frozenset[str]) -> tuple[list[float], dict[str, Array]]:
-    """One process computes all gradients, steps along them, and takes back what is frozen."""
+    """One process computes all gradients, applies them, and restores the frozen parameters."""
     graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
     state, source = State(graph, spec.seed), Union([sampler(spec, rank.rank, None) for rank in spec.ranks])
     executable = get_backend("cpu").compile(graph, state, spec.global_batch, Options())
@@ -137,7 +137,7 @@ def losses_as_before(spec: RunSpec, stays: frozenset[str]) -> tuple[list[float],
 
 
 def run(spec: RunSpec, directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], dict[str, Array], int]:
-    """Losses, values and bytes sent by the first of two ranks."""
+    """Losses, weights and bytes sent by the first of two ranks."""
     rings: dict[int, Collective] = {}
 
     def ring(_spec: RunSpec, world: World, *_: object) -> PackedReducer:
@@ -158,9 +158,7 @@ def run(spec: RunSpec, directory: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
 
 
 @pytest.mark.parametrize("how", [{}, {"micro_batch": 2, "bucket_bytes": 100_000}, {"overlap": False}])
-def test_ranks_train_as_before_and_send_less(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
-) -> None:
+def test_frozen_parameters_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]) -> None:
     usual = run_spec((4, 4), steps=6, **how)
     spec = replace(usual, freeze=("conv1", "fc1.weight"))
     losses, values, sent = run(spec, tmp_path, monkeypatch)
@@ -174,8 +172,8 @@ def test_ranks_train_as_before_and_send_less(
     assert sent < 0.1 * everything
 
 
-def test_momenta_of_a_checkpoint_find_their_parameters(tmp_path: Path) -> None:
-    """One whose run had nothing frozen, or had it lie elsewhere."""
+def test_momenta_of_a_checkpoint_are_repacked(tmp_path: Path) -> None:
+    """From a run without frozen layers, whose packing differs."""
     spec = replace(run_spec((4,), optimizer=OptimizerSpec("lamb")), freeze=("conv*",), resume="checkpoint.safetensors")
     before, graph = State(models.build("lenet", 10, (28, 28, 1)), 1), build_graph(tmp_path, spec)
     before.momenta[...] = np.arange(before.momenta.size)

@@ -1,4 +1,4 @@
-"""What a run starts from: given weights, another head, layers that stay as they are."""
+"""The initial state: given weights, a new head, frozen layers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resnet(classes: int = 10) -> tuple[Graph, State]:
     return graph, State(graph, seed=classes)
 
 
-def test_all_weights_are_taken_where_all_fit() -> None:
+def test_all_weights_are_loaded_if_all_fit() -> None:
     graph, state = resnet()
     other = State(graph, seed=5)
     assert load_pretrained(graph, other, to_state_dict(graph, state)) == ()
@@ -36,7 +36,7 @@ def test_all_weights_are_taken_where_all_fit() -> None:
 
 
 @pytest.mark.parametrize("absent", [(), ("fc.weight", "fc.bias")])
-def test_the_head_is_replaced_where_classes_differ(absent: tuple[str, ...]) -> None:
+def test_head_is_replaced_if_classes_differ(absent: tuple[str, ...]) -> None:
     graph, state = resnet()
     weights = {name: value for name, value in to_state_dict(*resnet(7)).items() if name not in absent}
     own = to_state_dict(graph, state)
@@ -46,7 +46,7 @@ def test_the_head_is_replaced_where_classes_differ(absent: tuple[str, ...]) -> N
     np.testing.assert_array_equal(after["conv1.weight"], weights["conv1.weight"])
 
 
-def test_the_head_is_replaced_where_that_is_asked_for() -> None:
+def test_head_is_replaced_on_request() -> None:
     graph, state = resnet()
     other = State(graph, seed=5)
     own, given = to_state_dict(graph, other), to_state_dict(graph, state)
@@ -56,7 +56,7 @@ def test_the_head_is_replaced_where_that_is_asked_for() -> None:
     np.testing.assert_array_equal(after["conv1.weight"], given["conv1.weight"])
 
 
-def test_squeezenets_head_is_a_convolution() -> None:
+def test_head_of_squeezenet_is_a_convolution() -> None:
     seven, ten = (models.build("squeezenet_v1_1", classes, (64, 64, 3), 0.25) for classes in (7, 10))
     assert load_pretrained(ten, State(ten, 2), to_state_dict(seven, State(seven, 1))) == (
         "classifier.1.weight",
@@ -95,7 +95,7 @@ NORM = ("bn.weight", "bn.bias", "bn.running_mean", "bn.running_var")
     ],
 )
 @pytest.mark.parametrize("before", [10, 5])
-def test_all_that_has_the_classes_as_its_channels_is_the_head(
+def test_all_layers_with_classes_as_channels_are_the_head(
     head: Callable[[GraphBuilder, int], None], tensors: tuple[str, ...], before: int
 ) -> None:
     known, graph = (with_head(head, classes) for classes in (before, 5))
@@ -125,7 +125,7 @@ def test_only_the_head_may_differ() -> None:
     np.testing.assert_array_equal(state.values, before)
 
 
-def test_only_the_first_phone_has_the_file_and_all_start_alike(tmp_path: Path) -> None:
+def test_all_ranks_start_from_the_weights_of_the_first(tmp_path: Path) -> None:
     spec = replace(run_spec((4, 4)), model="resnet20", data=CIFAR, weights="weights.safetensors")
     graph = build_graph(tmp_path, spec)
     given = State(graph, seed=77)
@@ -144,7 +144,7 @@ def test_only_the_first_phone_has_the_file_and_all_start_alike(tmp_path: Path) -
         np.testing.assert_array_equal(state.statistics, given.statistics)
 
 
-def test_without_weights_nothing_is_exchanged(tmp_path: Path) -> None:
+def test_nothing_is_exchanged_without_weights(tmp_path: Path) -> None:
     spec = run_spec((4, 4))
     graph = build_graph(tmp_path, spec)
     state = initial_state(tmp_path, spec, graph, 1, lambda _: pytest.fail("nothing to share"))
@@ -169,7 +169,7 @@ def test_layers_are_frozen_by_name_or_pattern(patterns: tuple[str, ...], count: 
     assert set(found) <= set(state.packing.slots)
 
 
-def test_freezing_nothing_or_everything_is_a_mistake() -> None:
+def test_freezing_nothing_or_everything_is_an_error() -> None:
     graph, _ = resnet()
     assert frozen_parameters(graph, ()) == ()
     with pytest.raises(FreezeError, match=re.escape("matches 'layer9.*'; did you mean layer")):
@@ -178,7 +178,7 @@ def test_freezing_nothing_or_everything_is_a_mistake() -> None:
         frozen_parameters(graph, ("*",))
 
 
-def test_a_network_of_the_users_own_is_built_from_the_runs_directory(tmp_path: Path) -> None:
+def test_custom_model_is_built_from_the_run_directory(tmp_path: Path) -> None:
     source = "from phone_agent.nn.graph import *\n\n\ndef net(classes, shape):\n    b = GraphBuilder(shape)\n"
     (tmp_path / "mine.py").write_text(source + "    b.add('fc', Dense(classes))\n    return b.build()\n")
     spec = replace(run_spec((4,)), model="net", model_file="mine.py")

@@ -1,4 +1,4 @@
-"""Shares that change while training: the gradients are still the global batch's, and every sample is taken once."""
+"""Load balancing: gradients stay those of the global batch, and every sample is used once per epoch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from phone_agent.train.load_balance import LoadBalancer
 from phone_agent.train.progress import RankStep
 from tests.phone_agent.phones import SYNTHETIC, run_spec
 from tests.phone_agent.thread_world import on_ranks
-from tests.phone_agent.together import Setting, alone, together
+from tests.phone_agent.threaded_training import Setting, alone, together
 from tests.phone_agent.train.test_training import TOLERANCE, losses_of_one_process
 
 LATER = {2: (9, 3), 4: (0, 12), 5: (12, 0), 6: (1, 11)}
@@ -42,8 +42,8 @@ CUTS = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted)
 
 @pytest.mark.parametrize("overlapping", [True, False])
 @pytest.mark.parametrize("name", ["squeezenet_v1_1", "mobilenet_v1"])
-def test_changing_shares_are_what_one_process_computes(name: str, *, overlapping: bool) -> None:
-    """Also where normalisations and dropout see another batch each time: nothing but who computes it changes."""
+def test_changing_batches_match_one_process(name: str, *, overlapping: bool) -> None:
+    """Also with batch normalization and dropout: only the rank that computes an image changes."""
     graph = models.build(name, 10, (32, 32, 3), 0.125)
     setting = Setting(graph, (6, 6), largest=5, steps=7, later=LATER)
     wanted = alone(setting)
@@ -53,7 +53,7 @@ def test_changing_shares_are_what_one_process_computes(name: str, *, overlapping
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_a_run_whose_shares_change_is_the_run_whose_do_not(name: str) -> None:
+def test_changing_batches_do_not_change_the_result(name: str) -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
     undisturbed = Setting(graph, (6, 6), steps=8, backend=name)
     wanted, found = (together(each)[0] for each in (undisturbed, replace(undisturbed, later=LATER)))
@@ -62,23 +62,23 @@ def test_a_run_whose_shares_change_is_the_run_whose_do_not(name: str) -> None:
 
 
 @given(samples=st.integers(1, 40), steps=st.lists(CUTS, min_size=10, max_size=10))
-def test_every_sample_is_taken_once_an_epoch_whatever_the_shares(samples: int, steps: list[list[int]]) -> None:
-    order, taken = replicated_order(samples, (3, 3, 3), 0, seed=1), []
+def test_every_sample_is_used_once_per_epoch(samples: int, steps: list[list[int]]) -> None:
+    order, used = replicated_order(samples, (3, 3, 3), 0, seed=1), []
     for step, cuts in enumerate(steps):
         for first, end in pairwise((0, *cuts, 9)):
-            taken += order.samples_at(step, slice(first, end))[0].tolist()
-    for epoch in range(len(taken) // samples):
-        assert sorted(taken[epoch * samples : (epoch + 1) * samples]) == list(range(samples))
+            used += order.samples_at(step, slice(first, end))[0].tolist()
+    for epoch in range(len(used) // samples):
+        assert sorted(used[epoch * samples : (epoch + 1) * samples]) == list(range(samples))
 
 
 def slow_from(step: int, times: float, rows: Sequence[RankStep]) -> list[RankStep]:
-    """A tenth of a second an image; the second phone slows down at step 8."""
+    """A tenth of a second per image; the second phone slows down at step 8."""
     slow = [1.0, times if step >= 8 else 1.0]
     return [replace(row, compute_s=0.1 * row.images * slow[rank], comm_s=0.0) for rank, row in enumerate(rows)]
 
 
 def train(directory: Path, spec: RunSpec, times: float) -> tuple[list[float], list[tuple[int, tuple[int, ...]]]]:
-    """Losses, and the shares with the step they began at; from all ranks, which agree."""
+    """Losses, and the batches with the step they took effect; the same on all ranks."""
 
     def one(world: World) -> tuple[list[float], list[tuple[int, tuple[int, ...]]]]:
         losses: list[float] = []
@@ -102,8 +102,8 @@ def train(directory: Path, spec: RunSpec, times: float) -> tuple[list[float], li
     return first
 
 
-def test_a_phone_that_slows_down_is_given_less_and_the_losses_stay(tmp_path: Path) -> None:
-    """Steps are blocks: the third slow one shows, and two later it changes. Memory allows for parts of 12 images."""
+def test_slowing_phone_gets_fewer_images_and_losses_stay_the_same(tmp_path: Path) -> None:
+    """Each step is a block: the third slow one triggers a change, two steps later. Micro-batches: up to 12 images."""
     spec = run_spec((12, 12), steps=18)
     losses, changes = train(tmp_path, spec, times=3.0)
     assert changes == [(12, (18, 6))]
@@ -111,7 +111,7 @@ def test_a_phone_that_slows_down_is_given_less_and_the_losses_stay(tmp_path: Pat
 
 
 @pytest.mark.parametrize("how", [{"load_balancing": "off"}, {"local_steps": 4}])
-def test_shares_stay_where_they_are_not_to_move(tmp_path: Path, how: dict[str, Any]) -> None:
+def test_batches_stay_if_balancing_is_off_or_impossible(tmp_path: Path, how: dict[str, Any]) -> None:
     assert train(tmp_path, run_spec((12, 12), steps=14, **how), times=3.0)[1] == []
 
 
@@ -209,7 +209,7 @@ def test_condition_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-def test_a_network_is_prepared_for_other_sizes_within_what_it_was_compiled_for() -> None:
+def test_executable_is_prepared_for_smaller_batches() -> None:
     graph = models.build("resnet20", 10, (32, 32, 3))
     state = State(graph, 1)
     executable = CpuBackend().compile(graph, state, 16, Options())

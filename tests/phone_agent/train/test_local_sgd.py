@@ -1,4 +1,4 @@
-"""Steps alone: averaging every step is plain synchronous SGD; all agree where they meet, and learn."""
+"""Local SGD: with a sync at every step it is synchronous SGD; ranks agree after sync steps, and learn."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ PLAIN = OptimizerSpec(momentum=0.0)
 
 
 def slope(values: Array, rank: int) -> Array:
-    """Of a bowl with its bottom elsewhere for each rank."""
+    """Gradient of a quadratic function whose minimum differs between ranks."""
     return values - np.float32(rank + 1)
 
 
 def trained(spec: RunSpec, steps: int) -> list[list[Array]]:
-    """Each rank's values after each step."""
+    """The weights of each rank after each step."""
 
     def one(world: World) -> list[Array]:
         state = State(GRAPH, 1)
@@ -53,7 +53,7 @@ def trained(spec: RunSpec, steps: int) -> list[list[Array]]:
     return on_ranks(len(BATCHES), one)
 
 
-def test_meeting_every_step_is_synchronous_sgd() -> None:
+def test_sync_every_step_is_synchronous_sgd() -> None:
     spec = run_spec(BATCHES, steps=100, optimizer=PLAIN)
     values = State(GRAPH, 1).values.astype(np.float64)
     for _ in range(3):
@@ -62,14 +62,14 @@ def test_meeting_every_step_is_synchronous_sgd() -> None:
         np.testing.assert_allclose(rank[-1], values, rtol=0, atol=1e-6)
 
 
-def test_all_agree_to_the_bit_where_they_meet_and_only_there() -> None:
+def test_ranks_are_identical_after_sync_steps_only() -> None:
     left, right = trained(run_spec(BATCHES, steps=7, local_steps=3), 7)
     agree = [bool(np.array_equal(one, other)) for one, other in zip(left, right, strict=True)]
     assert agree == [False, False, True, False, False, True, True]
 
 
 class Asked(PackedReducer):
-    """Remembers in which steps something travelled."""
+    """Records the steps in which something was reduced."""
 
     def __init__(self) -> None:
         super().__init__(make_collective("ring", SingleProcessWorld()))
@@ -80,7 +80,7 @@ class Asked(PackedReducer):
         super().reduce(gradients, part, step)
 
 
-def test_what_travels_is_told_the_step_and_not_the_meeting() -> None:
+def test_reducer_gets_the_step_number() -> None:
     state, asked = State(GRAPH, 1), Asked()
     spec = run_spec((4,), steps=40, local_steps=10, eval_every=25)
     local = LocalSgd(build_optimizer(PLAIN, state, backend="reference"), asked, state, spec, 1.0)
@@ -89,7 +89,7 @@ def test_what_travels_is_told_the_step_and_not_the_meeting() -> None:
     assert asked.steps == [10, 20, 25, 30, 40]
 
 
-def test_the_outer_step_is_diloco_s() -> None:
+def test_outer_step_is_that_of_diloco() -> None:
     spec = run_spec(BATCHES, steps=100, local_steps=2, optimizer=PLAIN, outer_learning_rate=0.7, outer_momentum=0.9)
     anchor = State(GRAPH, 1).values.astype(np.float64)
     momenta = np.zeros_like(anchor)
@@ -106,12 +106,12 @@ def test_the_outer_step_is_diloco_s() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"eval_every": 5}, {"checkpoint_every": 5}])
-def test_all_meet_when_somebody_looks(changes: dict[str, Any]) -> None:
+def test_evaluation_and_checkpoints_are_sync_steps(changes: dict[str, Any]) -> None:
     spec = run_spec(BATCHES, steps=11, local_steps=4, **changes)
     assert [step for step in range(1, 12) if is_sync_step(spec, step)] == [4, 5, 8, 10, 11]
 
 
-def test_phones_learn_alone_and_together(tmp_path: Path) -> None:
+def test_local_sgd_learns(tmp_path: Path) -> None:
     spec = run_spec((8, 8), steps=24, local_steps=4, optimizer=OptimizerSpec(learning_rate=0.02))
     phones = make_phones(tmp_path, 2)
     for phone in phones:

@@ -1,4 +1,4 @@
-"""The core's optimizers against plain numpy, however the buffers are cut; what is excluded; what it remembers."""
+"""The optimizers of the core against numpy, for any split of the buffers; exclusions; state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def gradients(step: int, size: int) -> Array:
 def trained(
     spec: OptimizerSpec, cuts: tuple[int, ...] = (), dtype: Any = np.float32, graph: Graph = GRAPH, **how: Any
 ) -> State:
-    """After some steps, taken part by part."""
+    """The state after some steps, updated part by part."""
     state = State(graph, 1)
     if dtype != np.float32:
         state.values, state.gradients, state.momenta = (
@@ -78,7 +78,7 @@ def test_core_agrees_with_numpy(method: str) -> None:
 @methods
 @given(cuts=st.lists(st.sampled_from(BORDERS), max_size=4, unique=True), threads=st.integers(1, 3))
 @settings(max_examples=5, deadline=None)
-def test_neither_cuts_nor_threads_change_a_bit(method: str, cuts: list[int], threads: int) -> None:
+def test_splits_and_threads_do_not_change_the_result(method: str, cuts: list[int], threads: int) -> None:
     spec = replace(SPEC, name=method)
     whole, cut = trained(spec), trained(spec, tuple(sorted(cuts)), threads=threads)
     assert whole.values.tobytes() == cut.values.tobytes()
@@ -91,7 +91,7 @@ def test_each_isa_agrees(method: str) -> None:
 
 
 @methods
-def test_what_is_frozen_stays(method: str) -> None:
+def test_frozen_parameters_do_not_change(method: str) -> None:
     frozen = {"conv1.weight", *(name for name in State(GRAPH, 0).packing.slots if name.startswith("fc"))}
     graph = replace(GRAPH, frozen=frozenset(frozen))
     before, after = State(graph, 1), trained(replace(SPEC, name=method), graph=graph)
@@ -102,8 +102,8 @@ def test_what_is_frozen_stays(method: str) -> None:
 
 @methods
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_biases_and_normalisations_do_not_decay(method: str, backend: str) -> None:
-    """With gradients of 0 only decay moves anything."""
+def test_biases_and_normalization_do_not_decay(method: str, backend: str) -> None:
+    """With zero gradients only weight decay changes anything."""
     for decay_all in (False, True):
         state = State(GRAPH, 1)
         before = state.values.copy()
@@ -115,14 +115,14 @@ def test_biases_and_normalisations_do_not_decay(method: str, backend: str) -> No
             assert moved == has_decay, name
 
 
-def test_vectors_are_not_scaled_by_their_norms() -> None:
+def test_vectors_are_not_adapted() -> None:
     for method in ("lars", "lamb"):
         spec = replace(SPEC, name=method)
         matrices = {slot.offset: len(slot.shape) > 1 for slot in State(GRAPH, 0).packing.slots.values()}
         assert {each.start: each.adapted for each in segments(State(GRAPH, 0).packing, spec)} == matrices
 
 
-def test_neighbours_treated_alike_are_one_segment() -> None:
+def test_neighbors_with_the_same_treatment_are_merged() -> None:
     packing = State(GRAPH, 0).packing
     alike = segments(packing, replace(SPEC, weight_decay=0.0))
     assert [(each.start, each.end) for each in alike] == [(0, packing.size)]
@@ -133,12 +133,12 @@ def test_neighbours_treated_alike_are_one_segment() -> None:
 
 
 @pytest.mark.parametrize("part", [slice(1, None), slice(0, BORDERS[1] - 1), slice(None, None, 2)])
-def test_a_part_of_a_parameter_is_refused(part: slice) -> None:
+def test_part_of_a_parameter_is_rejected(part: slice) -> None:
     with pytest.raises(OptimizerError, match="whole number of parameters"):
         build_optimizer(SPEC, State(GRAPH, 0)).update(part, 0.1, 1)
 
 
-def test_unknown_methods_are_refused() -> None:
+def test_unknown_optimizers_are_rejected() -> None:
     with pytest.raises(OptimizerError, match="sgd, nesterov, lars, lamb"):
         build_optimizer(OptimizerSpec(name="adam"), State(GRAPH, 0))
     with pytest.raises(OptimizerError, match="epsilon"):
@@ -146,7 +146,7 @@ def test_unknown_methods_are_refused() -> None:
 
 
 @methods
-def test_memory_plan_counts_what_is_remembered(method: str) -> None:
+def test_memory_plan_counts_optimizer_state(method: str) -> None:
     spec = replace(SPEC, name=method)
     state = State(GRAPH, 0)
     held = sum(buffer.nbytes for buffer in build_optimizer(spec, state).buffers.values())
@@ -154,8 +154,8 @@ def test_memory_plan_counts_what_is_remembered(method: str) -> None:
 
 
 @methods
-def test_goes_on_from_what_it_remembers(method: str) -> None:
-    """Buffers and the step's number are all there is: another one takes over in the middle."""
+def test_resumes_from_its_state(method: str) -> None:
+    """Buffers and step number are the whole state: another instance can take over."""
     spec = replace(SPEC, name=method)
     state = State(GRAPH, 1)
     kept: dict[str, Array] = {}

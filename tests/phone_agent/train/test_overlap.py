@@ -1,9 +1,10 @@
-"""Training on several ranks, with communication beside computing, is training in one process."""
+"""Training on several ranks with overlapped communication gives the same result as one process."""
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -28,14 +29,14 @@ from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline, clock_offset
 from tests.phone_agent.thread_world import on_ranks
-from tests.phone_agent.together import TEN, Setting, alone, network, together
+from tests.phone_agent.threaded_training import TEN, Setting, alone, network, together
 
 DEEP = {"inception_v3", "resnet101", "resnet152"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in DEEP else name for name in TEN])
-def test_ranks_train_as_one_process_does(name: str) -> None:
-    """Unequal batches, one of them computed in two parts. Nothing but where it is computed differs: the same bits."""
+def test_ranks_train_like_one_process(name: str) -> None:
+    """Unequal batches, one of them in two micro-batches. The results are bit-identical."""
     setting = Setting(network(name), (5, 2), largest=3)
     wanted = alone(setting)
     for overlapping in (True, False):
@@ -46,8 +47,8 @@ def test_ranks_train_as_one_process_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("batches", [(2, 3, 1), (1, 2, 2, 1)])
-def test_more_ranks_train_as_one_process_does(batches: tuple[int, ...]) -> None:
-    """Where it matters who is added first."""
+def test_more_ranks_train_like_one_process(batches: tuple[int, ...]) -> None:
+    """With more than two ranks the order of additions matters."""
     setting = Setting(network("mobilenet_v1"), batches)
     wanted = alone(setting)
     for result in together(setting):
@@ -55,15 +56,15 @@ def test_more_ranks_train_as_one_process_does(batches: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_parts_of_a_batch_are_as_good_as_the_whole(name: str) -> None:
-    """Where images do not meet in normalisations: any division of the global batch, in any number of ranks."""
+def test_split_of_the_batch_does_not_change_the_result(name: str) -> None:
+    """Without batch normalization, for any division of the global batch over any number of ranks."""
     graph = models.build("lenet", 10, (28, 28, 1))
     wanted = together(Setting(graph, (12,), backend=name))[0].losses
     for setting in (Setting(graph, (12,), largest=5, backend=name), Setting(graph, (1, 7, 4), largest=3, backend=name)):
         np.testing.assert_allclose(together(setting)[0].losses, wanted, rtol=2e-6)
 
 
-def test_all_ranks_reduce_everything_once_a_step_in_the_same_order() -> None:
+def test_all_ranks_reduce_everything_once_per_step_in_the_same_order() -> None:
     setting = Setting(network("mobilenet_v1"), (2, 2, 1), steps=6, bucket_bytes=3000)
     results = together(setting)
     size = results[0].state.values.size
@@ -120,7 +121,7 @@ class BrokenError(Exception):
 
 
 class Breaks:
-    """Does all there is to do, until it is asked for `what`."""
+    """Does nothing, but fails when asked for `what`."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -144,7 +145,7 @@ class Breaks:
 
 @pytest.mark.parametrize("what", ["reduce", "update", "exchange"])
 @pytest.mark.parametrize("overlapping", [True, False])
-def test_what_breaks_beside_the_computing_is_raised_there(what: str, overlapping: bool) -> None:  # noqa: FBT001
+def test_error_of_the_communication_thread_is_raised_in_the_loop(what: str, overlapping: bool) -> None:  # noqa: FBT001
     setting = Setting(models.build("lenet", 10, (28, 28, 1)), (2,))
     state = State(setting.graph, 0)
     options = Options(bucket_bytes=setting.bucket_bytes)
@@ -170,8 +171,8 @@ class WhereAmI(Breaks):
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
-def test_communication_has_the_little_cores_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a thread of its own: cores are a thread's."""
+def test_communication_runs_on_little_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread of its own, because affinity belongs to a thread."""
     for name in affinity.BLAS_THREADS:
         monkeypatch.setenv(name, "1")
     little, big = sorted(os.sched_getaffinity(0))[:2]
@@ -196,21 +197,23 @@ def test_communication_has_the_little_cores_to_itself(tmp_path: Path, monkeypatc
     assert work.cores == {little}
 
 
-def test_a_loop_may_end_at_any_time() -> None:
+def test_overlap_can_be_closed_at_any_time() -> None:
+    """Here while its thread waits for the second bucket."""
+    before = set(threading.enumerate())
     overlap = Overlap([slice(0, 4), slice(4, 8)], 16, Breaks("nothing"), Timeline())
     overlap.begin(1)
     overlap.gradients_ready(0, 4)
-    assert overlap._thread.is_alive()  # it waits for the other part
+    assert "communication" in {thread.name for thread in set(threading.enumerate()) - before}
     overlap.close()
-    assert not overlap._thread.is_alive()
+    assert set(threading.enumerate()) == before
 
 
-def test_threads_of_this_computer_have_one_clock() -> None:
+def test_clock_offset_of_threads_is_zero() -> None:
     for offset, error in on_ranks(3, clock_offset):
         assert abs(offset) <= error
 
 
-def test_the_timeline_tells_what_was_done_when(tmp_path: Path) -> None:
+def test_timeline_contains_all_kinds_of_spans(tmp_path: Path) -> None:
     results = together(Setting(models.build("lenet", 10, (28, 28, 1)), (4, 3), largest=3, steps=3))
     results[0].timeline.write(tmp_path / "timeline.jsonl", rank=0)
     header, *spans = [json.loads(line) for line in (tmp_path / "timeline.jsonl").read_text().splitlines()]
@@ -223,7 +226,7 @@ def test_the_timeline_tells_what_was_done_when(tmp_path: Path) -> None:
         assert all(before[1] <= after[0] for before, after in pairwise(own)), "a thread does one thing at a time"
 
 
-def test_a_timeline_keeps_the_last_spans_only() -> None:
+def test_timeline_keeps_only_the_last_spans() -> None:
     timeline = Timeline(max_spans=3)
     for step in range(10):
         timeline.add("forward", step, step, step + 1)

@@ -1,4 +1,4 @@
-"""A rank's rest, and its end."""
+"""Pauses and the end of a rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from phone_agent.train.events import EventLog
 from tests.phone_agent.phones import AGENT, Phone, mpirun, run_spec
 
 
-def test_a_timeline_that_cannot_be_written_is_a_warning(phone: Phone) -> None:
+def test_unwritable_timeline_is_a_warning(phone: Phone) -> None:
     directory = phone.stage(run_spec((4,), steps=1))
     (directory / layout.TIMELINE_FILE).mkdir()
     done = mpirun([phone], *AGENT, "train", "run")
@@ -30,7 +30,7 @@ def test_a_timeline_that_cannot_be_written_is_a_warning(phone: Phone) -> None:
 
 
 class Feverish:
-    """A phone that is at its limit for the second to the fifth time it is asked."""
+    """A phone that is at its limit for the second to the fifth reading."""
 
     def __init__(self) -> None:
         self._asked = 0
@@ -46,10 +46,8 @@ class Feverish:
 AT_LIMIT = Condition(temperature_c=96.0, level=Level.PAUSE, cause=Cause.PROCESSOR, work_fraction=0.0)
 
 
-def test_where_nobody_can_take_over_all_rest_and_go_on_at_the_same_step(
-    phone: Phone, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Told by the second step, so after the third: the others may be in it already."""
+def test_all_ranks_pause_and_resume_at_the_same_step(phone: Phone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reported with the second step, so the pause follows the third: other ranks may have started it."""
     monkeypatch.setattr("phone_agent.train.builder.Monitor", Feverish)
     monkeypatch.setattr(rank, "PAUSE_POLL_S", 0.0)
     directory = phone.stage(run_spec((4,), steps=5))
@@ -61,5 +59,5 @@ def test_where_nobody_can_take_over_all_rest_and_go_on_at_the_same_step(
         rank.RankRun(directory, run_spec((4,), steps=5), 1, SingleProcessWorld(), events).train()
     client.stop_server(directory)
     holder.join()
-    told = [event.get("reason") or event.get("step") for event in phone.events("run")]
-    assert told[2:-2] == [1, 2, "p1-01 (sw1:1) pauses: processor at 96 °C", 3, "p1-01 (sw1:1) resumes", 4, 5]
+    written = [event.get("reason") or event.get("step") for event in phone.events("run")]
+    assert written[2:-2] == [1, 2, "p1-01 (sw1:1) pauses: processor at 96 °C", 3, "p1-01 (sw1:1) resumes", 4, 5]

@@ -29,7 +29,7 @@ def curve(schedule: ScheduleSpec, steps: int) -> list[float]:
 
 
 @given(schedules, st.integers(1, 100))
-def test_rises_evenly_and_then_never_again(schedule: ScheduleSpec, steps: int) -> None:
+def test_warm_up_is_linear_and_then_the_rate_never_rises(schedule: ScheduleSpec, steps: int) -> None:
     rates = curve(schedule, steps)
     rise = rates[: max(schedule.warmup_steps - 1, 0)]
     assert rise == pytest.approx([HIGHEST * (step + 1) / schedule.warmup_steps for step in range(len(rise))])
@@ -37,14 +37,14 @@ def test_rises_evenly_and_then_never_again(schedule: ScheduleSpec, steps: int) -
 
 
 @given(schedules, st.integers(1, 100))
-def test_stays_between_floor_and_highest(schedule: ScheduleSpec, steps: int) -> None:
+def test_rate_stays_between_minimum_and_peak(schedule: ScheduleSpec, steps: int) -> None:
     after = curve(schedule, steps)[max(schedule.warmup_steps - 1, 0) :]
     floor = 0.0 if schedule.policy == "step" else schedule.min_lr_ratio
     assert all(floor * HIGHEST - 1e-12 <= each <= HIGHEST + 1e-12 for each in after)
 
 
 @given(schedules, st.integers(1, 100))
-def test_only_what_falls_to_the_end_has_a_floor(schedule: ScheduleSpec, steps: int) -> None:
+def test_only_polynomial_and_cosine_have_a_minimum(schedule: ScheduleSpec, steps: int) -> None:
     if schedule.policy in {"constant", "step"}:
         assert curve(schedule, steps) == curve(replace(schedule, min_lr_ratio=0.0), steps)
     elif schedule.warmup_steps <= steps:
@@ -52,11 +52,11 @@ def test_only_what_falls_to_the_end_has_a_floor(schedule: ScheduleSpec, steps: i
 
 
 @given(schedules.filter(lambda schedule: schedule.policy != "step"), st.integers(40, 100))
-def test_highest_comes_when_the_rise_ends(schedule: ScheduleSpec, steps: int) -> None:
+def test_peak_is_reached_at_the_end_of_warm_up(schedule: ScheduleSpec, steps: int) -> None:
     assert curve(schedule, steps)[max(schedule.warmup_steps, 1) - 1] == pytest.approx(HIGHEST)
 
 
-def test_policies_as_published() -> None:
+def test_policies_match_publications() -> None:
     """Caffe's step and poly, PyTorch's CosineAnnealingLR, all from iteration 0."""
     assert curve(ScheduleSpec("step", decay_steps=2, gamma=0.1), 5) == pytest.approx([0.4, 0.4, 0.04, 0.04, 0.004])
     assert curve(ScheduleSpec("polynomial", power=2.0), 4) == pytest.approx([0.4, 0.225, 0.1, 0.025])
@@ -71,6 +71,6 @@ def test_linear_scaling() -> None:
     ("schedule", "words"),
     [(ScheduleSpec("triangle"), "constant, step, polynomial, cosine"), (ScheduleSpec("step"), "number of steps")],
 )
-def test_schedules_that_cannot_be(schedule: ScheduleSpec, words: str) -> None:
+def test_invalid_schedules_are_rejected(schedule: ScheduleSpec, words: str) -> None:
     with pytest.raises(ScheduleError, match=words):
         check(schedule)

@@ -1,4 +1,4 @@
-"""Training on several ranks is training in one process with the same global batch. Real mpirun, real files."""
+"""Training on several ranks equals training in one process with the same global batch. Real mpirun, real files."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_ranks_train_like_one_process(tmp_path: Path, batches: tuple[int, ...], 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_staged_shards_and_the_test_set(tmp_path: Path, *, whole: bool) -> None:
-    """Epochs of 300 samples: the 24 steps go over the ends of two and into the third."""
+    """Epochs of 300 samples: 24 steps reach into the third."""
     phones = make_phones(tmp_path, 4)
     batches = (12, 9, 6, 9)
     everything = stage(tmp_path / "dots", train=300, test=100)
@@ -109,8 +109,8 @@ def test_staged_shards_and_the_test_set(tmp_path: Path, *, whole: bool) -> None:
     assert done["test_accuracy"] > 0.9
 
 
-def test_a_lost_phones_share_is_learned_by_the_others(tmp_path: Path) -> None:
-    """Each has its own share and what it takes of the lost one's; the losses are those of all four."""
+def test_other_phones_train_on_the_partition_of_a_lost_one(tmp_path: Path) -> None:
+    """Each phone has its own partition and a part of the lost one; losses are those of all four phones."""
     everything = stage(tmp_path / "dots", train=300, test=100)
     data = spec_of(everything, whole=False)
     four = run_spec((12, 9, 6, 9), steps=STEPS, data=data)
@@ -130,14 +130,14 @@ def test_a_lost_phones_share_is_learned_by_the_others(tmp_path: Path) -> None:
     np.testing.assert_allclose(train(phones, three), losses_of_one_process(four, dataset), rtol=TOLERANCE)
 
 
-def test_events_say_what_the_contract_says(phone: Phone) -> None:
+def test_events_follow_the_contract(phone: Phone) -> None:
     train([phone], run_spec((4,), steps=2, schedule=ScheduleSpec(warmup_steps=2)))
-    start, choice, first, second, kept, done = phone.events("run")
+    start, plan, first, second, kept, done = phone.events("run")
     assert (start["event"], start["world"], start["parameters"], start["data"]) == ("start", 1, 431_080, "synthetic")
     assert start["memory_mb"] > 0
     assert start["recomputed"] == 0
     assert (first["step"], second["step"]) == (1, 2)
-    chosen = (choice["event"], choice["algorithm"], choice["wire"], choice["predicted_s"], choice["limit_s"])
+    chosen = (plan["event"], plan["algorithm"], plan["wire"], plan["predicted_s"], plan["limit_s"])
     assert chosen == ("comm_plan", "ring", "fp32", None, None)
     assert (kept["event"], kept["step"]) == ("checkpoint", 2)
     shown = {"loss", "images_per_s", "step_s", "compute_s", "comm_s", "reduce_s", "slowest", "hottest"}
@@ -147,19 +147,19 @@ def test_events_say_what_the_contract_says(phone: Phone) -> None:
     assert all((event["rank"], event["phone"]) == (0, "p1-01") for event in (start, first, done))
 
 
-def test_how_near_factors_came_to_the_line_is_said_of_steps_that_sent_them(tmp_path: Path) -> None:
-    """The first tenth is sent in full, which takes longer than what was foretold."""
+def test_line_rate_counts_only_compressed_steps(tmp_path: Path) -> None:
+    """The first tenth of the steps is not compressed and takes longer than predicted."""
     phones = make_phones(tmp_path, 2)
     train(phones, run_spec((4, 4), steps=20, wire="powersgd"))
-    _, choice, *told, done = phones[0].events("run")
-    assert choice["predicted_s"] > choice["limit_s"] > 0
-    taken = [event["reduce_s"] for event in told if event["event"] == "step" and event["step"] > 2]
-    assert len(taken) == 18
-    assert done["line_rate_fraction"] == pytest.approx(choice["limit_s"] / np.mean(taken))
+    _, plan, *events, done = phones[0].events("run")
+    assert plan["predicted_s"] > plan["limit_s"] > 0
+    seconds = [event["reduce_s"] for event in events if event["event"] == "step" and event["step"] > 2]
+    assert len(seconds) == 18
+    assert done["line_rate_fraction"] == pytest.approx(plan["limit_s"] / np.mean(seconds))
 
 
-def test_a_runs_speed_is_that_of_its_steps(phone: Phone) -> None:
-    """Judging far more images than it learns from, and writing checkpoints, takes most of the time."""
+def test_speed_counts_only_steps(phone: Phone) -> None:
+    """Most of the time goes to evaluation and checkpoints."""
     manifest = stage(phone.home / layout.dataset_dir("dots"), train=40, test=2000)
     train([phone], run_spec((4,), steps=3, data=spec_of(manifest), eval_every=1, checkpoint_every=1))
     events = phone.events("run")
@@ -168,12 +168,12 @@ def test_a_runs_speed_is_that_of_its_steps(phone: Phone) -> None:
     assert events[-1]["seconds"] > stepping_s
 
 
-def test_where_no_step_was_left_there_is_no_speed(tmp_path: Path) -> None:
+def test_no_speed_without_steps(tmp_path: Path) -> None:
     with EventLog(0, "", tmp_path / "events") as events:
         assert RunMetrics(run_spec((4,)), SingleProcessWorld(), events).images_per_s is None
 
 
-def test_a_diverging_run_ends_everywhere_and_names_a_phone(tmp_path: Path) -> None:
+def test_divergence_ends_all_ranks_and_names_a_phone(tmp_path: Path) -> None:
     phones = make_phones(tmp_path, 2)
     spec = run_spec((4, 4), steps=50, optimizer=OptimizerSpec(learning_rate=1e6))
     for phone in phones:
@@ -187,8 +187,8 @@ def test_a_diverging_run_ends_everywhere_and_names_a_phone(tmp_path: Path) -> No
     assert "the loss is not finite" in done.stderr
 
 
-def test_values_that_are_no_numbers_are_told_and_not_kept(tmp_path: Path) -> None:
-    """The only step's loss is that of the values before it."""
+def test_non_finite_weights_are_an_error_and_not_saved(tmp_path: Path) -> None:
+    """The loss of the only step is that of the weights before it."""
     phones = make_phones(tmp_path, 2)
     spec = run_spec((4, 4), steps=1, optimizer=OptimizerSpec(learning_rate=1e39))
     for phone in phones:
@@ -201,16 +201,16 @@ def test_values_that_are_no_numbers_are_told_and_not_kept(tmp_path: Path) -> Non
     assert not list(phones[0].run_dir("run").glob(layout.CHECKPOINTS))
 
 
-def test_a_batch_computed_in_parts_unasked_is_told(phone: Phone) -> None:
+def test_automatic_micro_batches_are_a_warning(phone: Phone) -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
-    budget = estimate_memory(graph, 16, Options(moments=5)).total  # momenta, what a checkpoint copies, and what is kept
+    budget = estimate_memory(graph, 16, Options(moments=5)).total  # momenta, checkpoint copy, in-memory checkpoint
     train([phone], run_spec((64,), steps=1, memory_bytes=budget))
-    (told,) = [event["message"] for event in phone.events("run") if event["event"] == "warning"]
-    assert re.match(r"p1-01 \(sw1:1\): not enough memory for batch 64: split into [234] micro-batches", told)
+    (warning,) = [event["message"] for event in phone.events("run") if event["event"] == "warning"]
+    assert re.match(r"p1-01 \(sw1:1\): not enough memory for batch 64: split into [234] micro-batches", warning)
 
 
-def test_waiting_is_summed_by_phone(tmp_path: Path) -> None:
-    """They wait in turn: at no step all of them, but each at one."""
+def test_waiting_time_is_summed_per_phone(tmp_path: Path) -> None:
+    """They wait in turn, never all at the same step."""
 
     def one(world: World) -> list[float]:
         with EventLog(world.rank, "", tmp_path / str(world.rank)) as events:
@@ -224,7 +224,7 @@ def test_waiting_is_summed_by_phone(tmp_path: Path) -> None:
 
 
 def damage_shard(phones: list[Phone]) -> RunSpec:
-    """Only the second phone has none."""
+    """Only the second phone lacks it."""
     stage(phones[0].home / layout.dataset_dir("dots"), train=40)
     manifest = stage(phones[1].home / layout.dataset_dir("dots"), train=40, keep=[])
     return run_spec((4, 4), data=spec_of(manifest))
@@ -242,7 +242,7 @@ FAULTS: dict[str, tuple[Callable[[list[Phone]], RunSpec], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_failing_rank_says_why_and_ends_the_run(tmp_path: Path, fault: str) -> None:
+def test_failing_rank_reports_its_error_and_ends_the_run(tmp_path: Path, fault: str) -> None:
     phones = make_phones(tmp_path, 2)
     prepare, message = FAULTS[fault]
     spec = prepare(phones)
@@ -251,8 +251,8 @@ def test_a_failing_rank_says_why_and_ends_the_run(tmp_path: Path, fault: str) ->
     done = mpirun(phones, *AGENT, "train", "run")
     assert done.returncode == 1
     assert message in done.stderr
-    told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"event": "error"')]
-    assert any(message in error["message"] for error in told)
+    errors = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"event": "error"')]
+    assert any(message in error["message"] for error in errors)
     rank_logs = [(phone.run_dir("run") / layout.RANK_LOG).read_text() for phone in phones]
     assert any("Traceback" in log for log in rank_logs)  # the first to fail ends the others
 
@@ -261,7 +261,7 @@ def make_unwritable(directory: Path) -> None:
     (directory / layout.RANK_EVENTS_FILE).mkdir()
 
 
-def test_a_rank_that_cannot_report_ends_the_run_all_the_same(tmp_path: Path) -> None:
+def test_rank_that_cannot_report_still_ends_the_run(tmp_path: Path) -> None:
     phones = make_phones(tmp_path, 2)
     spec = run_spec((4, 4))
     make_unwritable([phone.stage(spec) for phone in phones][1])
@@ -270,7 +270,7 @@ def test_a_rank_that_cannot_report_ends_the_run_all_the_same(tmp_path: Path) -> 
     assert "OSError" in done.stderr or "IsADirectoryError" in done.stderr
 
 
-def test_a_full_disk_costs_a_rank_its_words_and_not_the_run(tmp_path: Path) -> None:
+def test_full_disk_loses_events_but_not_the_run(tmp_path: Path) -> None:
     phones = make_phones(tmp_path, 2)
     spec = run_spec((4, 4))
     ([phone.stage(spec) for phone in phones][1] / layout.RANK_EVENTS_FILE).symlink_to("/dev/full")
@@ -280,8 +280,10 @@ def test_a_full_disk_costs_a_rank_its_words_and_not_the_run(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("algorithm", "gives_way"), [("ring", True), ("mpi", False)])
-def test_those_that_compute_give_way_to_the_one_that_naps(tmp_path: Path, algorithm: str, *, gives_way: bool) -> None:
-    """Threads take over their maker's priority; MPI's own allreduce does not nap."""
+def test_compute_threads_have_lower_priority_than_communication(
+    tmp_path: Path, algorithm: str, *, gives_way: bool
+) -> None:
+    """Threads inherit the priority of their creator; MPI's own allreduce does not sleep."""
     spec, before = run_spec((4, 4), algorithm=algorithm), set(threading.enumerate())
     usual = os.getpriority(os.PRIO_PROCESS, 0)
 
@@ -310,13 +312,13 @@ SPECS = {
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_spec_that_cannot_be_run_is_refused(name: str) -> None:
+def test_invalid_specs_are_rejected(name: str) -> None:
     spec, message = SPECS[name]
     with pytest.raises(AgentError, match=message):
         own_rank(spec, SingleProcessWorld())
 
 
-def test_a_network_that_does_not_fit_is_refused_with_its_need(phone: Phone) -> None:
+def test_network_that_does_not_fit_is_rejected(phone: Phone) -> None:
     spec = run_spec((64,), memory_bytes=50_000_000)
     phone.stage(spec)
     done = mpirun([phone], *AGENT, "train", spec.run_id)
@@ -324,7 +326,7 @@ def test_a_network_that_does_not_fit_is_refused_with_its_need(phone: Phone) -> N
     assert "of memory, the budget is 50 MB" in done.stderr
 
 
-def test_without_a_budget_the_plan_is_lean(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_recomputed_without_a_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
     lean = estimate_memory(graph, 128, options)
     for available in (None, 1_000_000):
@@ -332,7 +334,7 @@ def test_without_a_budget_the_plan_is_lean(monkeypatch: pytest.MonkeyPatch) -> N
         assert plan_memory(graph, 128, options, affordable_bytes()) == (options, lean)
 
 
-def test_more_than_the_phone_can_give_is_made_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recomputation_makes_the_batch_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
     lean = estimate_memory(graph, 128, options)
     monkeypatch.setattr(memory, "available_mb", lambda: int((0.8 * lean.total - lean.process) / 0.6 / 1e6))
@@ -342,7 +344,7 @@ def test_more_than_the_phone_can_give_is_made_to_fit(monkeypatch: pytest.MonkeyP
     assert len(planned.recomputed) > len(lean.recomputed)
 
 
-def test_a_batch_that_nothing_makes_fit_is_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_that_cannot_fit_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
     budget = estimate_memory(graph, 16, options).total
     for given, available in ((budget, None), (None, int(budget / 0.6 / 1e6) + 1)):
@@ -354,7 +356,7 @@ def test_a_batch_that_nothing_makes_fit_is_computed_in_parts(monkeypatch: pytest
     assert plan_memory(graph, 1000, options, affordable_bytes(), micro_batch=3)[1].batch == 3
 
 
-def test_what_no_recomputing_makes_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_image_that_does_not_fit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_mb", lambda: 1)
     graph = models.build("lenet", 10, SYNTHETIC.shape)
     with pytest.raises(AgentError, match="the budget is 68 MB, this process plus 60 % of the memory avail"):
@@ -363,15 +365,15 @@ def test_what_no_recomputing_makes_fit_is_refused(monkeypatch: pytest.MonkeyPatc
     assert plan_memory(graph, 8, given, affordable_bytes())[0] == given
 
 
-def test_a_process_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is available is beside it."""
+def test_process_memory_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Available memory does not include it."""
     graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
     lean = estimate_memory(graph, 128, options)
     monkeypatch.setattr(memory, "available_mb", lambda: -(-(lean.total - lean.process) // 600_000))
     assert plan_memory(graph, 128, options, affordable_bytes()) == (options, lean)
 
 
-def test_phones_that_write_checkpoints_plan_for_what_these_copy(tmp_path: Path) -> None:
+def test_phones_that_write_checkpoints_plan_memory_for_the_copy(tmp_path: Path) -> None:
     spec = run_spec((4, 4, 4), optimizer=OptimizerSpec("lamb"))
 
     def one(world: World) -> int:
@@ -385,7 +387,7 @@ def test_phones_that_write_checkpoints_plan_for_what_these_copy(tmp_path: Path) 
 
 
 class OneAtATime:
-    """Hands out batches, and expects that nobody holds the one before."""
+    """Returns batches, and expects that nothing refers to the one before."""
 
     def __init__(self) -> None:
         self._before: Callable[[], Batch | None] = lambda: None
@@ -402,7 +404,7 @@ class OneAtATime:
 
 
 class Nothing:
-    """A communication thread with nothing to do."""
+    """A communication thread without work."""
 
     def reduce(self, where: slice, step: int) -> None: ...
 
@@ -414,7 +416,7 @@ class Nothing:
         return row[None]
 
 
-def test_a_batch_is_let_go_before_the_next_is_made() -> None:
+def test_batch_is_freed_before_the_next_is_made() -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
     state = State(graph, 0)
     executable = get_backend("cpu").compile(graph, state, 1, Options())
@@ -427,7 +429,7 @@ def test_a_batch_is_let_go_before_the_next_is_made() -> None:
 
 
 @pytest.mark.parametrize("samples", [3, 70, 100])
-def test_held_out_samples_are_judged_a_batch_at_a_time(samples: int) -> None:
+def test_held_out_samples_are_evaluated_in_batches(samples: int) -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
     executable = get_backend("cpu").compile(graph, State(graph, 0), 7, Options())
     held_out = Synthetic(samples, SYNTHETIC.shape, 10, seed=1)
@@ -438,7 +440,7 @@ def test_held_out_samples_are_judged_a_batch_at_a_time(samples: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [65, 1000])
-def test_more_threads_than_the_core_runs_are_refused(phone: Phone, threads: int) -> None:
+def test_too_many_threads_are_rejected(phone: Phone, threads: int) -> None:
     spec = run_spec((4,), threads=threads)
     phone.stage(spec)
     done = mpirun([phone], *AGENT, "train", spec.run_id)
@@ -447,7 +449,7 @@ def test_more_threads_than_the_core_runs_are_refused(phone: Phone, threads: int)
 
 
 def test_statistics_and_dropout_on_several_phones(tmp_path: Path) -> None:
-    """Each normalisation sees its own phone's batch only: no one process does the same. But twice alike."""
+    """Batch normalization sees only the batch of its own phone, so one process differs; but runs are reproducible."""
     data = DataSpec("synthetic", 400, (32, 32, 3), 10)
     losses = []
     for attempt in ("a", "b"):

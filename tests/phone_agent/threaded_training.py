@@ -1,4 +1,4 @@
-"""Ranks as threads of this process, each with a loop of its own; and one process that does all their work in turn."""
+"""Ranks as threads of this process, each with its own training loop; and one process that does all their work."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def network(name: str, width: float = 0.125) -> Graph:
 
 @dataclass(frozen=True)
 class Setting:
-    """`batches`, one a rank, are computed in parts of at most `largest`; `later` ones from their step on."""
+    """`batches`, one per rank, in micro-batches of at most `largest`; `later` ones from their step on."""
 
     graph: Graph
     batches: Sequence[int]
@@ -93,7 +93,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Samples:
-    """Any part of a global batch that depends on the step alone."""
+    """Any part of a global batch; the samples depend only on the step."""
 
     graph: Graph
     global_batch: int
@@ -111,7 +111,7 @@ class Samples:
 
 @dataclass
 class Ring:
-    """The real one, over threads; remembers what it was asked for."""
+    """The real ring, over threads; records what it reduces."""
 
     summed: Collective
     reduced: list[tuple[int, int]] = field(default_factory=list)
@@ -213,7 +213,7 @@ def alone(setting: Setting) -> Result:
 
 
 def added(gradients: Sequence[NDArray[np.float32]], cut: Sequence[Chunk]) -> NDArray[np.float32]:
-    """As many chunks of every piece as there are ranks; each begins at its own rank and goes round to the right."""
+    """Every chunk is split into one segment per rank; each starts at its own rank and goes around the ring."""
     total = np.empty_like(gradients[0])
     for bucket_chunk in cut:
         for first, chunk in enumerate(split_evenly(bucket_chunk.span, len(gradients))):
