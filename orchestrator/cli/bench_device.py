@@ -36,7 +36,7 @@ PartOption = Annotated[
     list[StudyPart] | None,
     typer.Option(
         "--part",
-        help="What to measure. Repeatable. Default: everything. sweep: networks of various widths and depths; "
+        help="What to measure. Repeatable. Default: everything. sweep: models of various widths and depths; "
         "foreground: how much training slows down a foreground app.",
         show_default=False,
     ),
@@ -92,7 +92,10 @@ def device(
     depths: DepthsOption = None,
     backend: BackendOption = None,
     batch: Annotated[
-        int, typer.Option(help="Images per step; reduced if a step would take more than 3 s.", rich_help_panel=EXPERT)
+        int,
+        typer.Option(
+            help="Images per step; reduced if a step would exceed its time limit (at most 3 s).", rich_help_panel=EXPERT
+        ),
     ] = 128,
     threads: Annotated[int, typer.Option(help="Number of threads. 0: one per big core.", rich_help_panel=EXPERT)] = 0,
     memory: MemoryOption = None,
@@ -188,4 +191,4 @@ def _check_report(report: Path | None) -> None:
         return
     folder = report.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UsageError(f"--report {report}: {folder} is not a writable folder")
+        raise UsageError(f"--report {report}: {folder} is not a writable directory")

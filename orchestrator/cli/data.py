@@ -33,7 +33,7 @@ def add(
     source: Annotated[
         Path,
         typer.Argument(
-            help="CIFAR-10 or CIFAR-100 (directory or archive), a directory of IDX files (MNIST), or a directory with "
+            help="CIFAR-10, CIFAR-100 or IDX files such as MNIST (directory or archive), or a directory with "
             "one subdirectory of images per class.",
             show_default=False,
         ),
@@ -132,7 +132,7 @@ def remove(
         bool,
         typer.Option(
             "--from-phones",
-            help="Also delete the dataset from the phones. With --limit: from those phones only.",
+            help="Also delete the dataset from the phones. With --limit: only from those phones; the local copy stays.",
         ),
     ] = False,
     inventory: InventoryOption = None,

@@ -57,7 +57,7 @@ def forecast(
         ),
     ] = None,
     algorithm: Annotated[
-        ForecastAlgorithm, typer.Option(help="Allreduce algorithm. auto: the faster of the two.")
+        ForecastAlgorithm, typer.Option(help="Allreduce algorithm. auto: ring or hierarchical, whichever is faster.")
     ] = "auto",
     wire: Annotated[
         ForecastWire, typer.Option(help="Gradient wire format. auto: fp32, or fp16 if clearly faster.")

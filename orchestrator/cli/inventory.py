@@ -52,7 +52,7 @@ def hostfile(
     order: Annotated[
         RankOrder,
         typer.Option(
-            help="ring: switch by switch; interleaved: every hop crosses an uplink (the worst order, for comparison).",
+            help="Rank order. ring: switch by switch; interleaved: every hop crosses an uplink (the worst order).",
             rich_help_panel=EXPERT,
         ),
     ] = "ring",

@@ -50,9 +50,7 @@ def up(
     disk: Annotated[str, typer.Option(help="Storage per phone, held in memory.")] = "1g",
     arch: Annotated[
         Arch,
-        typer.Option(
-            help="native: this computer's instruction set; aarch64: a phone's, emulated.", rich_help_panel=EXPERT
-        ),
+        typer.Option(help="Processor. native: this computer's; aarch64: a phone's, emulated.", rich_help_panel=EXPERT),
     ] = "native",
 ) -> None:
     """Start a lab: virtual phones with real SSH servers and links of the given speed."""
@@ -114,7 +112,7 @@ def enter(command: CommandArgument) -> None:
 
 
 @app.command()
-def power(phone: PhoneArgument, state: Annotated[PowerState, typer.Argument(help="New state.")]) -> None:
+def power(phone: PhoneArgument, state: Annotated[PowerState, typer.Argument(help="Power state.")]) -> None:
     """Cut a virtual phone's power, or restore it. The phone keeps its data."""
     from orchestrator.lab.settings import set_power
     from orchestrator.paths import lab_dir

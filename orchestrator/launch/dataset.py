@@ -37,7 +37,7 @@ class Dataset:
 def find_dataset(source: str, model: str, *, augment: str = "none", on_corrupt: str = "fail") -> Dataset:
     """`source`: auto, synthetic, the name of a stored dataset, or a path with a slash.
 
-    `auto` is Fashion-MNIST if the Debian package is installed and the network takes its images, else random images.
+    `auto` is Fashion-MNIST if the Debian package is installed and the model takes its images, else random images.
     A folder that is not in the store yet is only inspected here: `import_dataset` imports it, which may take an hour.
     """
     found = _find(source, model, on_corrupt)
@@ -71,7 +71,7 @@ def _find(source: str, model: str, on_corrupt: str) -> Dataset:
     fits_fashion = made_for.shape == FASHION_MNIST_SHAPE
     if fits_fashion and FASHION_MNIST.is_dir():
         return _find_stored(FASHION, on_corrupt)
-    advice = _INSTALL if fits_fashion else "clusterctl data add NAME FOLDER, then launch --data NAME"
+    advice = _INSTALL if fits_fashion else "clusterctl data add NAME DIRECTORY, then launch --data NAME"
     warning = (
         f"no --data given: random images ({height}x{width}). Results are meaningless; use this to measure speed only. "
         f"To train on real data: {advice}"

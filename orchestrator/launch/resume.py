@@ -83,7 +83,7 @@ def stored_data(spec: DataSpec) -> Dataset:
     if stored is None and spec.name != SYNTHETIC:
         raise UsageError(
             f"the dataset '{spec.name}' was removed or changed since the run was launched",
-            remedy=f"clusterctl data add {spec.name} FOLDER, with the same content as then",
+            remedy=f"clusterctl data add {spec.name} DIRECTORY, with the same content as then",
         )
     return Dataset(spec, stored)
 

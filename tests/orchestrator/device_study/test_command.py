@@ -115,7 +115,7 @@ def test_the_report_describes_this_run(here: dict[str, Any]) -> None:
         ({"thermal": 1000.0}, "minutes"),
         ({"threads": 65}, "1 to 64"),
         ({"limit": "p1"}, "--limit selects phones"),
-        ({"report": Path("/nowhere/at/all.html")}, "/nowhere/at is not a writable folder"),
+        ({"report": Path("/nowhere/at/all.html")}, "/nowhere/at is not a writable directory"),
     ],
 )
 def test_invalid_flags_are_rejected(flags: dict[str, Any], said: str) -> None:
