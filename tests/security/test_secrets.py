@@ -55,7 +55,7 @@ def test_keys_are_in_no_process_list_log_or_message(provisioned_lab4: TestLab) -
     processes = ProcessList()
     with processes.watched():
         done = lab.clusterctl("provision", "--limit", "p1-01", "--json")
-    assert "write the key that phones log in to each other with" in done.stdout
+    assert "install the key for ssh between phones" in done.stdout
     assert any(b"clusterctl" in line or b"orchestrator.cli" in line for line in processes.seen)
     said = [done.stdout.encode(), done.stderr.encode()]
     files = [path for path in lab.state.rglob("*") if path.is_file() and path not in keys]
