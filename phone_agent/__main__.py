@@ -43,10 +43,10 @@ def parse() -> argparse.Namespace:
     add("facts", facts, "print the properties of this phone")
     add("telemetry", telemetry, "print its current state")
     add("selftest", selftest, "check that this phone can train").add_argument(
-        "--address", help="the wired address it should have"
+        "--address", help="expected wired address"
     )
     checker = add("check-assumptions", check_assumptions, "check our assumptions about phones on this one")
-    checker.add_argument("--address", required=True, help="the wired address it should have")
+    checker.add_argument("--address", required=True, help="expected wired address")
     checker.add_argument("--interface", required=True, help="the interface that should have this address")
     checker.add_argument("--host", required=True, help="address of the callback server")
     checker.add_argument("--port", type=int, required=True)

@@ -52,7 +52,7 @@ def require_supported(facts: AndroidFacts, config: BootstrapConfig) -> None:
 def warnings(facts: AndroidFacts) -> tuple[str, ...]:
     found = []
     if facts.sdk > _MAX_TESTED_SDK:
-        found.append("runs an Android newer than 12, with restrictions that bootstrap was not tested with")
+        found.append("runs Android 13 or newer, whose restrictions bootstrap has not been tested with")
     if any(app.installer == _PLAY_STORE for app in facts.apps.values()):
         found.append("has a Termux app from the Play Store, which APKs from another source cannot replace")
     if facts.mac is None:

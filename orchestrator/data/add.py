@@ -141,7 +141,7 @@ def _write(
     if damaged and on_corrupt != "skip":
         raise CorruptDataError(damaged)
     if not train:
-        raise SourceError(f"{name}: no training image is left")
+        raise SourceError(f"{name}: no training images are left")
     mean, std = statistics.result()
     return DatasetManifest(name, source.format, source.shape, source.class_names, mean, std, train, test), damaged
 

@@ -98,7 +98,7 @@ FIGURES: Mapping[str, Figure] = {
     "mentee cpu": Figure("4.7.2", "CPU while training Mentee, of one core", 348, "%"),
     "mobilenet cpu": Figure("4.7.2", "CPU while training reduced MobileNet, of one core", 305, "%"),
     "background training": Figure("figure 16, 4.7.1", "training in the background against the foreground", 3, "x"),
-    "foreground loss": Figure("figure 17, 4.7.2", "a foreground CPU test beside training, slower by", 30, "%"),
+    "foreground loss": Figure("figure 17, 4.7.2", "slowdown of a foreground CPU test during training", 30, "%"),
     "heat first": Figure("figure 7c", "a step after it warmed, against cold (18.2 s)", 14.8, "%", NA),
     "heat last": Figure("figure 7c", "a step when it throttled, against cold (18.2 s)", 36.3, "%", NA),
 }

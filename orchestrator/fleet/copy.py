@@ -57,7 +57,7 @@ def content(path: Path, size: int) -> Iterator[bytes]:
     with path.open("rb") as file:
         while left > 0:
             if not (chunk := file.read(min(CHUNK_SIZE, left))):
-                raise OSError(f"{path} became shorter while it was copied")
+                raise OSError(f"{path} shrank while it was being copied")
             left -= len(chunk)
             yield chunk
 

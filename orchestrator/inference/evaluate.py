@@ -74,7 +74,7 @@ def read_image(path: Path, shape: Shape) -> NDArray[np.uint8]:
     try:
         image = decode(path, max(height, width))
     except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files
-        raise UsageError(f"{path} is not a readable image: {error}", remedy="give JPEG or PNG files") from None
+        raise UsageError(f"{path} is not a readable image: {error}", remedy="pass JPEG or PNG files") from None
     top, left = ((max(height, width) - side) // 2 for side in (height, width))
     middle = image[top : top + height, left : left + width]
     return middle if channels == 3 else np.repeat(_grayscale(middle), channels, axis=2)

@@ -74,7 +74,7 @@ def subnet(text: str) -> IPv4Network:
     if "/" not in text or network.prefixlen > 30:
         raise ValueError(f"subnet '{text}' has no room for a host and a phone; write one such as 10.77.0.0/16")
     if text.partition("/")[0] != str(network.network_address):
-        raise ValueError(f"'{text}' is an address inside a subnet; the subnet is {network}")
+        raise ValueError(f"'{text}' is a host address, not a subnet; did you mean {network}?")
     return network
 
 

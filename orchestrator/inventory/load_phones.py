@@ -81,10 +81,13 @@ class PhoneReader:
         self.any_entry |= "phones" in switch and (listed is None or bool(listed.items))
         for node in listed.items if listed else ():
             if isinstance(node, Mapping):
-                section = Section(node, f"a phone entry of {name}", PHONE_KEYS, self.report)
+                section = Section(node, f"a phone entry under {name}", PHONE_KEYS, self.report)
                 phones += self._phones(self._entry(section, name, last_port))
             else:
-                self.report(node.line, f"a phone entry of {name} must be a mapping with port or ports, name, address")
+                self.report(
+                    node.line,
+                    f"each phone entry under {name} must be a mapping with the keys port (or ports), name and address",
+                )
         return tuple(sorted(phones, key=lambda phone: phone.port))
 
     def _entry(self, section: Section, switch: str, last_port: int) -> Entry:

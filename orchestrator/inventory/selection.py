@@ -141,7 +141,13 @@ def _groups(selector: str) -> list[list[tuple[bool, str]]]:
 
 def _unreadable(selector: str, at: int) -> UsageError:
     rest = selector[at:].strip()
-    problem = f"cannot read '{rest}'" if rest else "a name is missing" if selector.strip() else "it is empty"
+    problem = (
+        f"cannot read '{rest}'"
+        if rest
+        else "a phone or switch is missing"
+        if selector.strip()
+        else "the selection is empty"
+    )
     return UsageError(
         f"--limit '{selector}': {problem}; write phones (p1-07, p1-*), switches (sw1), ports (sw1:1-8,12), @failed or "
         "@all, joined by ',' (or), '&' (and) and '!' (not)"

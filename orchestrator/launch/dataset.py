@@ -94,7 +94,7 @@ def _find_stored(source: str, on_corrupt: str) -> Dataset:
     if not imported:
         return _inspect(name, folder, on_corrupt)
     stored = min(imported, key=lambda each: each.name != name)
-    return replace(_dataset(stored), note=f"{folder} is the dataset '{stored.name}' (clusterctl data list)")
+    return replace(_dataset(stored), note=f"{folder} was added before: using dataset '{stored.name}'")
 
 
 def _dataset(stored: StoredDataset) -> Dataset:

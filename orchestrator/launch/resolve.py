@@ -53,7 +53,7 @@ _ADAPTIVE_RATES = {  # LARS and LAMB scale steps by the norm of the weights: the
     "lars": "start with --lr 1.6 --lars-coefficient 0.02 for a global batch of 1024, less for smaller ones",
     "lamb": "start with --lr 0.005",
 }
-_SGD_RATE = "start with --lr 0.1 for a global batch of 256, and in proportion for others"
+_SGD_RATE = "start with --lr 0.1 for a global batch of 256, and scale it in proportion to the batch size"
 
 Options = Mapping[str, Any]  # by path, such as optimizer.momentum
 

@@ -52,7 +52,9 @@ def choose_devices(
             continue
         config = _with_flags(tuned.device_config, compute)
         devices |= {phone.name: config for phone in phones}
-        notes.append(f"{fold(phones)}: tuned on {tuned.day} with {tuned.model}: {describe_config(config)}")
+        notes.append(
+            f"{fold(phones)}: using settings tuned on {tuned.day} with {tuned.model}: {describe_config(config)}"
+        )
     gpus = {phone.name: kind.limits for phone, kind in kinds.items() if kind.limits}
     return DeviceChoices(devices, tuple(notes), tuple(warnings), gpus)
 

@@ -61,7 +61,7 @@ class ComputeRequest:
         if self.backend not in BACKENDS:
             raise BadRequestError(f"there is no backend called '{self.backend}'; there are: {', '.join(BACKENDS)}")
         if not 1 <= self.threads <= MAX_THREADS:
-            raise BadRequestError(f"{self.threads} threads: 1 to {MAX_THREADS} can work together")
+            raise BadRequestError(f"{self.threads} threads: must be between 1 and {MAX_THREADS}")
         if not 1 <= self.batch <= MAX_BATCH:
             raise BadRequestError(f"a batch of {self.batch}: 1 to {MAX_BATCH} images")
         if self.steps < 1:

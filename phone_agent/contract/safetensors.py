@@ -82,7 +82,9 @@ def read(path: Path) -> Content:
     except OSError as error:
         raise SafetensorsError(f"{path} cannot be read: {error.strerror}") from None
     except (SafetensorsError, MemoryError) as error:
-        raise SafetensorsError(f"{path} is no whole safetensors file: {error or 'it does not fit in memory'}") from None
+        raise SafetensorsError(
+            f"{path} is not a valid safetensors file: {error or 'it does not fit in memory'}"
+        ) from None
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -93,7 +95,7 @@ def read_metadata(path: Path) -> dict[str, str]:
     except OSError as error:
         raise SafetensorsError(f"{path} cannot be read: {error.strerror}") from None
     except SafetensorsError as error:
-        raise SafetensorsError(f"{path} is no whole safetensors file: {error}") from None
+        raise SafetensorsError(f"{path} is not a valid safetensors file: {error}") from None
 
 
 def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> str:
@@ -110,7 +112,7 @@ def _read(file: BinaryIO) -> Content:
     size = entries[-1].end if entries else 0
     data = np.fromfile(file, np.uint8, size)
     if data.size != size:
-        raise SafetensorsError("it became shorter while it was read")
+        raise SafetensorsError("the file shrank while it was being read")
     return Content({entry.name: _array(entry, data) for entry in entries}, metadata)
 
 
@@ -119,7 +121,7 @@ def _array(entry: _Entry, data: NDArray[np.uint8]) -> Array:
     if entry.dtype == BFLOAT16:
         flat = (flat.astype("<u4") << np.uint32(16)).view("<f4")
     if entry.dtype == "BOOL" and flat.view(np.uint8).max(initial=0) > 1:
-        raise SafetensorsError(f"{_quoted(entry.name)} has truth values other than 0 and 1")
+        raise SafetensorsError(f"{_quoted(entry.name)} has boolean values other than 0 and 1")
     return flat.reshape(entry.shape)
 
 
@@ -128,12 +130,12 @@ def _header(file: BinaryIO) -> tuple[list[_Entry], dict[str, str]]:
     size = os.fstat(file.fileno()).st_size
     prefix = file.read(PREFIX.size)
     if len(prefix) < PREFIX.size:
-        raise SafetensorsError("it is shorter than its own length field")
+        raise SafetensorsError("the file is too short to hold the header length")
     (length,) = PREFIX.unpack(prefix)
     if length > LARGEST_HEADER:
-        raise SafetensorsError(f"its header has {length} bytes; at most {LARGEST_HEADER} can be")
+        raise SafetensorsError(f"the header has {length} bytes; at most {LARGEST_HEADER} are allowed")
     if length > size - PREFIX.size:
-        raise SafetensorsError("it ends within its header")
+        raise SafetensorsError("the file ends within the header")
     raw = _json(file.read(length))
     metadata = _metadata(raw.pop(METADATA, {}))
     entries = sorted((_entry(name, told) for name, told in raw.items()), key=lambda each: (each.begin, each.end))
@@ -145,11 +147,11 @@ def _json(header: bytes) -> dict[str, Any]:
     try:
         raw = json.loads(header.decode("utf-8"), object_pairs_hook=_distinct, parse_constant=_no_constant)
     except RecursionError:
-        raise SafetensorsError("its header is nested too deeply") from None
+        raise SafetensorsError("the header is nested too deeply") from None
     except ValueError as error:
-        raise SafetensorsError(f"its header is not JSON: {error}") from None
+        raise SafetensorsError(f"the header is not JSON: {error}") from None
     if not header.startswith(b"{") or not isinstance(raw, dict):
-        raise SafetensorsError("its header is not a JSON object")
+        raise SafetensorsError("the header is not a JSON object")
     return raw
 
 
@@ -158,37 +160,37 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise SafetensorsError(f"its header has {_quoted(twice)} twice")
+        raise SafetensorsError(f"the header has {_quoted(twice)} twice")
     return found
 
 
 def _no_constant(word: str) -> Any:
-    raise SafetensorsError(f"its header has {word} in it, which is not JSON")
+    raise SafetensorsError(f"the header contains {word}, which is not JSON")
 
 
 def _metadata(raw: Any) -> dict[str, str]:
     if not isinstance(raw, dict) or not all(isinstance(value, str) for value in raw.values()):
-        raise SafetensorsError(f"its {METADATA} are not strings by name")
+        raise SafetensorsError(f"{METADATA} is not a mapping of strings to strings")
     return raw
 
 
 def _entry(name: str, told: Any) -> _Entry:
     what = _quoted(name)
     if not isinstance(told, dict) or set(told) != {"dtype", "shape", "data_offsets"}:
-        raise SafetensorsError(f"{what} is not described by dtype, shape and data_offsets")
+        raise SafetensorsError(f"{what} must be described by dtype, shape and data_offsets")
     dtype, shape, offsets = told["dtype"], told["shape"], told["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise SafetensorsError(f"{what} is of type {_quoted(dtype)}; read can be: {', '.join(DTYPES)}")
+        raise SafetensorsError(f"{what} has unsupported type {_quoted(dtype)}; supported: {', '.join(DTYPES)}")
     if not _whole_numbers(shape) or len(shape) > MOST_DIMENSIONS:
-        raise SafetensorsError(f"{what} has no shape: whole numbers, at most {MOST_DIMENSIONS}")
+        raise SafetensorsError(f"{what} has an invalid shape: expected at most {MOST_DIMENSIONS} whole numbers")
     if not _whole_numbers(offsets) or len(offsets) != 2:
         raise SafetensorsError(f"the data_offsets of {what} are not two whole numbers")
     begin, end = offsets
     needed = prod(shape) * np.dtype(DTYPES[dtype]).itemsize
     if end - begin != needed:
-        raise SafetensorsError(f"{what} has {end - begin} bytes, but {dtype} of shape {tuple(shape)} takes {needed}")
+        raise SafetensorsError(f"{what} has {end - begin} bytes, but {dtype} of shape {tuple(shape)} needs {needed}")
     if prod(max(1, side) for side in shape) * np.dtype(DTYPES[dtype]).itemsize >= LARGEST_ARRAY:
-        raise SafetensorsError(f"{what} has a shape that no memory holds: {_quoted(tuple(shape))}")
+        raise SafetensorsError(f"{what} has a shape too large for memory: {_quoted(tuple(shape))}")
     return _Entry(name, dtype, tuple(shape), begin, end)
 
 
@@ -200,12 +202,16 @@ def _check_cover(entries: list[_Entry], size: int) -> None:
     end = 0
     for entry in entries:
         if entry.begin != end:
-            how = "overlaps what is before it" if entry.begin < end else f"leaves {entry.begin - end} bytes before it"
+            how = (
+                "overlaps the array before it"
+                if entry.begin < end
+                else f"leaves a gap of {entry.begin - end} bytes before it"
+            )
             raise SafetensorsError(f"{_quoted(entry.name)} {how}")
         end = entry.end
     if end != size:
-        how = "is cut off: it" if end > size else "has more than it describes: it"
-        raise SafetensorsError(f"its data {how} should have {end} bytes and has {size}")
+        how = "truncated" if end > size else "longer than described"
+        raise SafetensorsError(f"{how}: expected {end} bytes of data, got {size}")
 
 
 def _quoted(name: object) -> str:
@@ -217,9 +223,9 @@ def _ordered(tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Wide numbers first, so that every array starts where its numbers may."""
     for name, array in tensors.items():
         if name == METADATA:
-            raise SafetensorsError(f"no array can be called {METADATA}")
+            raise SafetensorsError(f"an array cannot be named {METADATA}")
         if array.dtype.newbyteorder("<") not in NAMES:
-            raise SafetensorsError(f"{_quoted(name)} is {array.dtype}, which safetensors does not have")
+            raise SafetensorsError(f"{_quoted(name)} is {array.dtype}, which safetensors does not support")
     return dict(sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize))
 
 

@@ -129,7 +129,7 @@ class ComputeSpec:
 
     backend: str = "auto"  # or cpu, opencl, hybrid, reference; auto: as measured by `clusterctl tune`, else cpu
     threads: int = 0  # 0: one per big core, or as measured
-    memory_bytes: int = 0  # limit per phone; 0: what training needs without recomputation
+    memory_bytes: int = 0  # limit per phone; 0: enough to train without recomputing activations
     micro_batch: int = 0  # images computed at a time; 0: the whole batch, or as much as fits in memory
     activations: str = "fp32"  # storage format; or fp16
     load_balancing: str = "auto"  # move images from slow phones to fast ones; or off

@@ -85,7 +85,7 @@ class ThreadPool:
         """Run steps first .. last - 1. `nanoseconds`, if given, receives the duration of each step."""
         last = len(program) if last is None else last
         if not 0 <= first <= last <= len(program):
-            raise CoreError(f"cannot run steps {first} to {last} of a program of {len(program)}")
+            raise CoreError(f"cannot run steps {first} to {last} of a {len(program)}-step program")
         start = ctypes.addressof(program.steps) + first * ctypes.sizeof(ops.Step)
         times = None if nanoseconds is None else _times_address(nanoseconds, last - first)
         if self._process != os.getpid():

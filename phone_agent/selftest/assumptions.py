@@ -94,7 +94,7 @@ def _processor() -> Iterator[Check]:
 def _compute() -> Iterator[Check]:
     yield _required("tmpdir", "TMPDIR is writable: Open MPI puts its sockets there, and Android has no /tmp",
                     compute.tmpdir)  # fmt: skip
-    yield _required("numpy", "The numpy of Termux imports and multiplies correctly", compute.numpy, 60)
+    yield _required("numpy", "Termux's numpy can be imported and multiplies correctly", compute.numpy, 60)
     yield _required("core", "The cross-compiled core loads and has kernels for this processor",
                     compute.core, 60)  # fmt: skip
     yield _required("kernels", "Every kernel agrees with numpy on this processor", compute.kernels, 400)

@@ -194,7 +194,7 @@ class RankRun:
         self._conditions.observe([row.condition for row in rows])
         change = self._trainer.load_balancer.observe(step, rows)
         if change is not None and change.blocked:
-            hint = "its images cannot move, since each phone has only its own partition of the dataset"
+            hint = "its images cannot be moved to other phones, because each phone has only its own shard"
             self._events.write("warning", message=f"{change.reason}; {hint} (see launch --replicate-data)")
         elif change is not None:
             self._events.write("rebalance", step=change.step, batches=change.batches, reason=change.reason)

@@ -146,7 +146,7 @@ class Folder:
             yield from self._decoded_by(workers, chunks)
         except BrokenProcessPool:
             raise ClusterctlError(
-                f"a process decoding images of {self._root} was killed", remedy="free some memory and try again"
+                f"a process decoding images from {self._root} was killed", remedy="free some memory and try again"
             ) from None
 
     def _decoded_by(self, workers: int, chunks: list[Sequence[Picture]]) -> Iterator[Block]:

@@ -131,7 +131,7 @@ class _StackMachine:
         if isinstance(target, _Array):
             _, shape, kind, fortran, content = state
             if not isinstance(kind, _Type) or fortran or len(content) != prod(shape):
-                raise UnsupportedPickleError("array dtype is not bytes")
+                raise UnsupportedPickleError("not a contiguous uint8 array of the declared shape")
             target.value = np.frombuffer(content, np.uint8).reshape(shape)
         elif not isinstance(target, _Type):
             raise UnsupportedPickleError("BUILD on something that is not an array")

@@ -22,7 +22,7 @@ def penalties(observation: Observation) -> Finding | None:
     if observation.contact.code in {ErrorCode.SSH_PENALTY, ErrorCode.CONNECTION_CLOSED}:
         return stops(
             observation.contact.error,
-            "wait ten minutes without connecting, or restart sshd on the phone; then provision to exempt this network",
+            "do not connect to the phone for ten minutes, or restart sshd on it; then provision to exempt this network",
             adb=(*adb_commands.TO_FRONT, 'shell input text "pkill%ssshd;%ssshd"', "shell input keyevent ENTER"),
             command=_PROVISION,
         )

@@ -88,7 +88,7 @@ def _routes(observation: Observation) -> Finding | None:
     if not wired or session.outbound in wired:
         return None
     route = "have no route" if session.outbound == "none" else f"use {session.outbound}"
-    evidence = f"ssh comes in over {', '.join(sorted(wired))}, but connections from the phone {route}"
+    evidence = f"SSH reaches the phone over {', '.join(sorted(wired))}, but connections it opens itself {route}"
     return stops(evidence, _WIRED, adb=adb_commands.WIRED_ONLY)
 
 

@@ -37,7 +37,7 @@ def register() -> None:
     try:
         syscalls.mount("binfmt_misc", _BINFMT, "binfmt_misc")
     except OSError as error:
-        why = "before Linux 6.7 qemu must be registered on the host: apt-get install qemu-user-static binfmt-support"
+        why = "on kernels older than 6.7, register qemu on the host: apt-get install qemu-user-static binfmt-support"
         raise OSError(error.errno, f"binfmt_misc: {error.strerror} ({why})") from None
     emulator = shutil.which(EMULATOR)
     (_BINFMT / "register").write_text(f":{_HANDLER}:M::{_escaped(_MAGIC)}:{_escaped(_MASK)}:{emulator}:{_FLAGS}")

@@ -20,7 +20,7 @@ FILES = (PRIVATE_KEY, KNOWN_HOSTS, GATE, AUTHORIZED_KEYS, SSH_CONFIG)
 _CHANGES = {
     PRIVATE_KEY: "install the key for ssh between phones",
     KNOWN_HOSTS: "install known_hosts",
-    GATE: "install the script that restricts the key of the phones",
+    GATE: "install the script that limits what the phones' SSH key can do",
     AUTHORIZED_KEYS: "install authorized_keys",
     SSH_CONFIG: "configure ssh between phones",
 }

@@ -67,7 +67,7 @@ class Upstream:
         if hashlib.sha256(raw).hexdigest() != entry.sha256:
             raise UpstreamError(
                 f"{self.url}: {entry.path} does not match its sha256 in Release",
-                remedy="run it again: the repository may have been updated meanwhile",
+                remedy="run the command again: the repository may have been updated in the meantime",
             )
         suffix = Path(entry.path).suffix
         return _DECOMPRESS[suffix](raw).decode()

@@ -53,7 +53,7 @@ def test_a_phone_reached_over_wifi_is_unfit() -> None:
 
 def test_a_phone_that_cannot_open_connections_is_unfit() -> None:
     found = before_a_run(SESSION, replace(SESSION, outbound="none"))
-    assert "p1-02 (sw1:2): ssh comes in over eth0, but connections from the phone have no route" in found.explain()[0]
+    assert "p1-02 (sw1:2): SSH reaches the phone over eth0, but connections it opens itself" in found.explain()[0]
     assert "clusterctl doctor --limit p1-02" in found.explain()[0]
 
 

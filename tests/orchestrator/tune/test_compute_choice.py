@@ -35,7 +35,10 @@ def test_all_phones_of_a_kind_use_its_tuning_result() -> None:
     choices = choose_devices(ComputeSpec(), {ONE: S10, TWO: S10}, {S10.name: TUNED})
     assert choices.devices == {ONE.name: CONFIG, TWO.name: CONFIG}
     assert choices.notes == (
-        "sw1:1-2: tuned on 1970-01-01 with mobilenet_reduced: hybrid, 75 % of the images on the GPU, tiles width 8",
+        (
+            "sw1:1-2: using settings tuned on 1970-01-01 with mobilenet_reduced: "
+            "hybrid, 75 % of the images on the GPU, tiles width 8"
+        ),
     )
     assert not choices.warnings
     assert choices.gpus == {ONE.name: LIMITS, TWO.name: LIMITS}

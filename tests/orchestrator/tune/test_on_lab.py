@@ -63,7 +63,7 @@ def test_tuning_results_apply_until_the_driver_changes(
         parts = {row["part"] for row in kind["measured"] if "step_s" in row}
         assert parts == {"cpu", "opencl", "hybrid", "dense"}
         told = provisioned_lab4.clusterctl(*RUN)
-        assert ": tuned on" in told.stderr
+        assert ": using settings tuned on" in told.stderr
         with setting(provisioned_lab4, "p1-02", "opencl=no-platform", "opencl=ok"):
             told = provisioned_lab4.clusterctl(*RUN)
         assert "the driver changed" in " ".join(told.stderr.split())

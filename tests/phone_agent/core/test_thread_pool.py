@@ -136,7 +136,7 @@ def test_threads_that_cannot_start_are_reported_and_none_is_left(monkeypatch: py
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 1), (1, 0), (0, 2), (2, None)])
 def test_steps_outside_the_program_are_refused(first: int, last: int | None) -> None:
-    with pytest.raises(CoreError, match=r"steps -?\d to \d of a program of 1"):
+    with pytest.raises(CoreError, match=r"steps -?\d to \d of a 1-step program"):
         ThreadPool(1).run(_subtraction(1)[0], first, last)
 
 
