@@ -62,7 +62,7 @@ class Campaign:
         supported = driver.supported_faults()
         self.report.unsupported = tuple(fault.name for fault in CATALOG if fault not in supported)
         if set(self.kinds) <= set(self.report.unsupported):
-            raise UsageError(f"the kernel of this computer does not support {', '.join(self.kinds)}")
+            raise UsageError(f"this computer's kernel does not support {', '.join(self.kinds)}")
         done = {outcome.plan.number for outcome, _ in self.report.runs}
         plans = generate_plans(self.report.seed, self.phones, STEPS, supported, self.kinds)
         return (plan for plan in plans if plan.number not in done)

@@ -57,7 +57,7 @@ def evaluate(outcome: RunOutcome, reference: RunOutcome) -> CheckResult:
     difference = relative_difference(outcome.checkpoint, reference.checkpoint)
     if difference > (0.0 if outcome.same_phones else TOLERANCE):
         required = "bitwise equal" if outcome.same_phones else f"equal within {TOLERANCE:g}"
-        message = f"weights differ by {difference:.3g}, and should be {required}"
+        message = f"weights differ by {difference:.3g}; they should be {required}"
         violations.append(Violation(Invariant.CORRECT_RESULT, message))
     return CheckResult(tuple(violations), outcome.same_phones, difference)
 
@@ -100,7 +100,7 @@ def _explains(incident: Incident, outcome: InjectionOutcome) -> bool:
 def _check_end(outcome: RunOutcome) -> list[Violation]:
     if outcome.state == "done" and outcome.checkpoint is not None:
         return []
-    reason = outcome.error or ("its last checkpoint was not fetched" if outcome.state == "done" else "")
+    reason = outcome.error or ("the last checkpoint was not fetched" if outcome.state == "done" else "")
     return [Violation(Invariant.RUN_ENDS, f"the run is {outcome.state}{': ' * bool(reason)}{reason}")]
 
 
@@ -121,7 +121,7 @@ def _check_losses(outcome: RunOutcome, reference: RunOutcome) -> list[Violation]
     for step in outcome.steps:
         loss = expected.get(step.number)
         if loss is None or step.loss is None or not math.isclose(step.loss, loss, rel_tol=LOSS_TOLERANCE):
-            message = f"the loss of step {step.number} is {step.loss}, and should be {loss}"
+            message = f"step {step.number}: loss is {step.loss}, expected {loss}"
             return [Violation(Invariant.CORRECT_RESULT, message)]
     return []
 

@@ -38,7 +38,7 @@ class Journal:
             self._check_parameters(json.loads(head))
             entries = [_parse_run(json.loads(line)) for line in lines]
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise UsageError(f"{self.path} is not a chaos journal", remedy="name another --journal") from None
+            raise UsageError(f"{self.path} is not a chaos journal", remedy="choose another --journal file") from None
         self.path.write_text("".join(f"{line}\n" for line in (head, *lines)), encoding="utf-8")
         return entries
 
@@ -51,7 +51,7 @@ class Journal:
         if changed:
             flags = ", ".join(f"--{name}" for name in changed)
             remedy = "use the same values, or another --journal"
-            raise UsageError(f"{self.path} was started with different values of {flags}", remedy=remedy)
+            raise UsageError(f"{self.path} was started with different values for {flags}", remedy=remedy)
 
 
 def _run_document(outcome: RunOutcome, result: CheckResult) -> dict[str, Any]:

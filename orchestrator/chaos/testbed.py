@@ -144,7 +144,7 @@ def temporary_lab(phones: range) -> Iterator[Testbed]:
 def _check(spec: LabSpec, phones: Sequence[int]) -> None:
     if spec.mode is Mode.LOOPBACK:
         remedy = "run the lab where namespaces are allowed: docs/guide/lab.md"
-        raise ClusterctlError("phones of a loopback lab have no cables and no disks of their own", remedy=remedy)
+        raise ClusterctlError("phones in a loopback lab have no cables or disks of their own", remedy=remedy)
     if phones[-1] > len(spec.phones):
         remedy = f"--phones {min(phones[0], len(spec.phones))}..{len(spec.phones)}, or clusterctl lab down"
         raise UsageError(f"the running lab has {len(spec.phones)} phones, not {phones[-1]}", remedy=remedy)

@@ -119,7 +119,7 @@ def changed(phone: Phone, pinned: HostKey, shown: HostKey) -> HostKeyError:
         shown=shown,
         remedy=f"clusterctl hosts forget {phone.name}"
         if phone.host_key is None
-        else f"if you set it up again: clusterctl bootstrap, or correct host_key of {phone.where} in the inventory",
+        else f"if you set it up again: clusterctl bootstrap, or correct the host_key of {phone.where} in the inventory",
     )
 
 
@@ -130,7 +130,7 @@ def unknown(phone: Phone) -> HostKeyError:
 
 def unreadable(phone: Phone) -> HostKeyError:
     remedy = f"clusterctl hosts forget {phone.name}"
-    return HostKeyError("its pinned host key is unreadable", code=ErrorCode.HOST_KEY_UNREADABLE, remedy=remedy)
+    return HostKeyError("the pinned host key is unreadable", code=ErrorCode.HOST_KEY_UNREADABLE, remedy=remedy)
 
 
 def cloned(others: Iterable[str]) -> HostKeyError:

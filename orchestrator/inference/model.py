@@ -48,7 +48,7 @@ class Preprocessing:
         top, left = ((have - want) // 2 for have, want in zip(images.shape[1:3], (height, width), strict=True))
         if min(top, left) < 0 or images.shape[3] != channels:
             told = "x".join(map(str, images.shape[1:]))
-            raise UsageError(f"images are {told}; the model takes {height}x{width}x{channels}")
+            raise UsageError(f"images are {told}; the model expects {height}x{width}x{channels}")
         middle = images[:, top : top + height, left : left + width].astype(np.float32)
         mean, std = (np.array(by_channel, np.float32) for by_channel in (self.mean, self.std))
         return (middle / np.float32(255) - mean) / std

@@ -65,7 +65,7 @@ def read_text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        message = f"is not UTF-8 text: byte 0x{data[error.start]:02x} makes no character; save the file as UTF-8"
+        message = f"is not UTF-8 text: byte 0x{data[error.start]:02x} is invalid; save the file as UTF-8"
         raise InventoryError(path, [Problem(line, message)]) from error
 
 

@@ -67,7 +67,7 @@ def record_identity(path: Path, phone: Phone, identity: PhoneIdentity) -> bool:
             lines = "; ".join(f"{key}: {_scalar(value)}" for key, value in identity.known.items())
             raise ClusterctlError(
                 f"{path}: cannot record the identity of {phone.name}: {error}",
-                remedy=f"add to the entry of {phone.where}: {lines}",
+                remedy=f"add to the inventory entry for {phone.where}: {lines}",
             ) from error
     return True
 

@@ -112,7 +112,7 @@ def _path(text: str, source: Path) -> Path:
     try:
         return source.absolute().parent / Path(grammar.path(text)).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"there is no such user as in '{text}'") from error
+        raise ValueError(f"unknown user in '{text}'") from error
 
 
 def _file(text: str, source: Path) -> Path:

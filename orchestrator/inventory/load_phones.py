@@ -125,7 +125,7 @@ class PhoneReader:
         one, many = detail.key, detail.key + "s"
         wrong, right, given = (one, many, "ports") if "ports" in section else (many, one, "port")
         if wrong in section:
-            self.report(section.line_of(wrong), f"'{wrong}' does not go with '{given}'; use '{right}'")
+            self.report(section.line_of(wrong), f"'{wrong}' cannot be combined with '{given}'; use '{right}'")
         found = self._by_port(section, many, ports) if given == "ports" else dict.fromkeys(ports, (section, one))
         values = {port: self._unique(inner, key, detail, f"{switch}:{port}") for port, (inner, key) in found.items()}
         return {port: value for port, value in values.items() if value is not None}

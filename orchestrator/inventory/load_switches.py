@@ -103,7 +103,7 @@ def _uplink_complaints(
     draft: SwitchDraft, uplink: Uplink, drafts: dict[str, SwitchDraft], used: UniqueValues
 ) -> list[str]:
     if uplink.to == draft.name:
-        return ["it leads to the switch itself"]
+        return ["connects the switch to itself"]
     if uplink.to not in drafts:
         hint = suggestion(uplink.to, list(drafts)) or f"; there are {listing(list(drafts))}"
         return [f"there is no switch '{uplink.to}'{hint}"]
@@ -126,7 +126,7 @@ def _check_tree(drafts: dict[str, SwitchDraft], report: Report) -> None:
     circles = topology.find_loops(uplinks)
     for circle in circles:
         path = " -> ".join([*circle, circle[0]])
-        message = f"uplinks run in a circle: {path}; leave one out (a cable is written at one of its ends only)"
+        message = f"uplinks form a loop: {path}; remove one (list each cable at one end only)"
         report(drafts[circle[0]].uplink_line, message)
     mainland, *others = topology.find_islands(list(drafts), uplinks) or [[]]
     for island in others if not circles else ():

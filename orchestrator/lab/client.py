@@ -32,6 +32,6 @@ def request(lab_dir: Path, message: dict[str, Any], files: Sequence[int] = ()) -
         reason = str(error) or "connection closed"
         raise ClusterctlError(f"the lab daemon did not answer ({reason})", remedy="clusterctl lab status") from error
     if failure := reply.get("error"):
-        remedy = reply.get("remedy") or f"see the log of the lab daemon: {LabLayout(lab_dir).log}"
+        remedy = reply.get("remedy") or f"see the lab daemon's log: {LabLayout(lab_dir).log}"
         raise ClusterctlError(str(failure), remedy=remedy)
     return reply, received

@@ -14,8 +14,8 @@ from orchestrator.lab.spec import FIRST_OCTET, SSH_PORT, Mode
 
 MODE_VARIABLE = "CLUSTERCTL_LAB_MODE"
 _REMEDIES = {
-    Arch.NATIVE: "run it as a user other than root",
-    Arch.AARCH64: "run it where namespaces are allowed (docs/guide/lab.md), or with --arch native",
+    Arch.NATIVE: "run the lab as a user other than root",
+    Arch.AARCH64: "run the lab where namespaces are allowed (docs/guide/lab.md), or with --arch native",
 }
 
 
@@ -28,7 +28,7 @@ def select_mode(arch: Arch = Arch.NATIVE) -> tuple[Mode, list[str]]:
         if (reason := unavailable_reason(mode, arch)) is None:
             return mode, reasons
         reasons.append(reason)
-    raise UsageError(f"no lab can run here: {'; '.join(reasons)}", remedy=_REMEDIES[arch])
+    raise UsageError(f"no lab can run on this computer: {'; '.join(reasons)}", remedy=_REMEDIES[arch])
 
 
 def _forced_mode(name: str, arch: Arch) -> tuple[Mode, list[str]]:

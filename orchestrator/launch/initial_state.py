@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from phone_agent.api.weights import Checkpoint
     from phone_agent.contract.schema import RunSpec
 
-_REMEDY = "use a checkpoint, safetensors or .npz file of this network"
+_REMEDY = "use a checkpoint, safetensors or .npz file for this model"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ _CIFAR: dict[str, Any] = {
 
 RECIPES: dict[str, Recipe] = {
     "googlenet-imagenet": Recipe(
-        "Na et al., 2021, on phones: 59.6 % top-1. The decay interval is not published: as in Caffe's GoogLeNet.",
+        "Na et al., 2021, on phones: 59.6 % top-1. Decay interval (not published): from Caffe's GoogLeNet.",
         {
             "model": "googlenet",
             "global_batch": 736,

@@ -213,7 +213,7 @@ def _check_alternatives(given: Options) -> None:
     for first, second in _ALTERNATIVES:
         if first in given and second in given:
             flags = f"{flag_of(first, given[first])} and {flag_of(second, given[second])}"
-            raise UsageError(f"{flags} exclude each other", remedy="give only one of them")
+            raise UsageError(f"{flags} cannot be combined", remedy="use only one of them")
 
 
 def _check_numbers(given: Options, options: Options) -> None:
@@ -242,7 +242,7 @@ def _check_warmup(given: Options) -> None:
         if warmup and length and warmup >= length:
             raise UsageError(
                 f"--warmup-{unit} {warmup:g} in a run of {length:g} {unit}: the warm-up would never end",
-                remedy=f"a shorter --warmup-{unit}, or more --{unit}",
+                remedy=f"use a shorter --warmup-{unit}, or more --{unit}",
             )
 
 
@@ -280,17 +280,17 @@ def _check_unused(given: Options, options: Options) -> None:
             flag, choice = flag_of(path, given[path]), flag_of(chooser, options[chooser])
             raise UsageError(
                 f"{flag} has no effect with {choice} {options[chooser]}",
-                remedy=f"{choice} {' or '.join(users)}, or leave out {flag}",
+                remedy=f"use {choice} {' or '.join(users)}, or leave out {flag}",
             )
     for path in ("communication.outer_learning_rate", "communication.outer_momentum"):
         if path in given and options["communication.local_steps"] == 1:
             flag = flag_of(path, given[path])
             raise UsageError(
-                f"{flag} has no effect without --local-steps", remedy=f"--local-steps 16, or leave out {flag}"
+                f"{flag} has no effect without --local-steps", remedy=f"use --local-steps 16, or leave out {flag}"
             )
     if "new_head" in given and "weights" not in given:
         flag = flag_of("new_head", given["new_head"])
-        raise UsageError(f"{flag} has no effect without --weights", remedy=f"--weights FILE, or leave out {flag}")
+        raise UsageError(f"{flag} has no effect without --weights", remedy=f"use --weights FILE, or leave out {flag}")
 
 
 def _duration(options: Options, in_steps: str, in_epochs: str) -> Duration:

@@ -43,8 +43,8 @@ def find_checkpoint(fleet: Fleet, store: RunStore, parent: RunRecord, note: Call
     found = checkpoints.find_newest(fleet, parent.run_id, store.directory(parent.run_id))
     if found is None:
         raise UsageError(
-            f"{parent.run_id} has no checkpoint, neither here nor on a phone",
-            remedy="launch with --checkpoint-every to write some during a run",
+            f"{parent.run_id} has no checkpoint on this computer or on any phone",
+            remedy="use launch --checkpoint-every to write checkpoints during a run",
         )
     for damaged in found.damaged:
         note(f"skipped the damaged checkpoint {damaged}")

@@ -153,7 +153,7 @@ def _batches(resolved: ResolvedRequest, phones: Sequence[Phone], facts: PhoneFac
     if not samples_per_phone:
         raise UsageError(
             f"{data.name} has {data.samples} samples for {len(phones)} phones: at least one per phone is needed",
-            remedy="fewer phones with --limit, or another --data",
+            remedy="use fewer phones (--limit) or another dataset (--data)",
         )
     if resolved.batch == AUTO:
         return tuple(min(batch, samples_per_phone) for batch in _largest_batches(resolved, phones, facts))
@@ -164,7 +164,7 @@ def _batches(resolved: ResolvedRequest, phones: Sequence[Phone], facts: PhoneFac
     if max(batches) * len(phones) > data.samples:
         raise UsageError(
             f"batch size {max(batches)} per phone, but {data.name} has only {samples_per_phone} samples per phone",
-            remedy="a smaller --batch or --global-batch",
+            remedy="use a smaller --batch or --global-batch",
         )
     if resolved.compute.memory_bytes and resolved.compute.backend != "reference":
         _check_memory(resolved, _memory_options(resolved, phones, facts, default_threads=1))
@@ -242,4 +242,4 @@ def _check_memory(resolved: ResolvedRequest, options: Sequence[Options]) -> None
         else:
             return
     if failure:
-        raise UsageError(f"--memory: {failure}", remedy=f"{failure.remedy}, or a smaller network with --model")
+        raise UsageError(f"--memory: {failure}", remedy=f"{failure.remedy}, or choose a smaller model with --model")

@@ -154,7 +154,9 @@ def fetch(connection: PhoneConnection, run_id: str, info: CheckpointInfo, direct
     path = directory / info.name
     if not _is_intact(path, info):
         if shutil.disk_usage(directory).free < info.size:
-            raise FetchError(f"no room for {info.name} in {directory}", remedy=f"free {info.size / 1e6:.0f} MB there")
+            raise FetchError(
+                f"no room for {info.name} in {directory}", remedy=f"free {info.size / 1e6:.0f} MB on this computer"
+            )
         _receive(connection, run_id, info, path)
     for older in directory.glob(layout.CHECKPOINTS):
         if older.name < info.name:

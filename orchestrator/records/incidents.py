@@ -17,7 +17,7 @@ class IncidentKind(StrEnum):
     RESUMED = "resumed"  # the next attempt has completed a step
     REJOINING = "rejoining"  # phones that answer again take part from the next step on
     CHECKPOINT_SKIPPED = "checkpoint_skipped"  # it is damaged
-    STATE_LOST = "state_lost"  # no phone holds the training state in memory
+    STATE_LOST = "state_lost"  # no phone has the training state in memory
 
 
 class Incidents:

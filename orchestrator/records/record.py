@@ -186,6 +186,8 @@ def _read(path: Path) -> RunRecord | None:
 
 def _no_single_match(prefix: str, ids: list[str], several: bool) -> UsageError:  # noqa: FBT001 - two wordings
     if several:
-        return UsageError(f"'{prefix}' matches {len(ids)} runs: {', '.join(ids[-5:])}", remedy="give more of the id")
+        return UsageError(
+            f"'{prefix}' matches {len(ids)} runs: {', '.join(ids[-5:])}", remedy="use a longer prefix of the id"
+        )
     close = difflib.get_close_matches(prefix, ids, n=1, cutoff=0.4) or ids[-1:]
     return UsageError(f"no run '{prefix}'; did you mean {close[0]}?", remedy="clusterctl runs")

@@ -15,9 +15,9 @@ SESSION: Final = Assumption(
 PRELOAD: Final = Assumption(
     "preload",
     "Over ssh, a script that begins with #!/usr/bin/env starts (LD_PRELOAD)",
-    lab_caveat="uses the sshd of this computer, configured to behave like Termux's",
+    lab_caveat="uses this computer's sshd, configured to behave like Termux's",
 )
-CLOCK: Final = Assumption("clock", "The clock of the phone is accurate to two seconds")
+CLOCK: Final = Assumption("clock", "The phone's clock is accurate to two seconds")
 SCREEN_OFF: Final = Assumption(
     "screen-off",
     "With the screen off, processes started by sshd keep the big cores, and sleeps stay precise",

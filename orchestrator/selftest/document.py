@@ -16,8 +16,8 @@ from phone_agent.contract.assumptions import Status
 WIDTH: Final = 110
 MARKS: Final = {Status.OK: "ok     ", Status.FAILED: "FAILED ", Status.UNKNOWN: "unknown"}
 VIRTUAL: Final = (
-    "These results are from a virtual phone. An 'ok' applies to the processor, kernel, Python and Open MPI of this "
-    "computer; it proves nothing about real phones."
+    "These results are from a virtual phone. An 'ok' applies to this computer's processor, kernel, Python and "
+    "Open MPI; it proves nothing about real phones."
 )
 
 

@@ -148,7 +148,7 @@ class _Selftest:
             if self._prompt is None:
                 self._record(phone, assumptions.SCREEN_OFF, unknown(NOT_INTERACTIVE))
                 continue
-            self._prompt(f"Turn the screen of {phone} off, wait a minute, then press Enter here.")
+            self._prompt(f"Turn off the screen of {phone}, wait a minute, then press Enter here.")
             self._run_check(phone, assumptions.SCREEN_OFF, lambda phone=phone: self._repeat_checks(phone, server))  # type: ignore[misc]
 
     def _repeat_checks(self, phone: Phone, server: tuple[str, int]) -> CheckResult:

@@ -63,5 +63,5 @@ def check_clock(session: SessionProbe) -> CheckResult:
     if offset is None:
         return failed("the time is not plausible")
     return ok_if(
-        abs(offset) <= MAX_OFFSET_S, f"{abs(offset):.1f} s off the clock of this computer", offset_s=round(offset, 2)
+        abs(offset) <= MAX_OFFSET_S, f"{abs(offset):.1f} s off this computer's clock", offset_s=round(offset, 2)
     )

@@ -59,7 +59,7 @@ _LOG_PATTERNS = (
         Cause.LOGIN_FAILED,
         "closed the connection to the head phone",
     ),
-    (re.compile(r"Host key verification failed"), Cause.LOGIN_FAILED, "a phone does not know the host key of another"),
+    (re.compile(r"Host key verification failed"), Cause.LOGIN_FAILED, "a phone does not know another phone's host key"),
     (
         re.compile(r"rank (?P<rank>\d+) with PID \d+ on node \S+ exited on (?P<reason>signal (?P<signal>\d+)[^.]*)"),
         Cause.RANK_CRASHED,

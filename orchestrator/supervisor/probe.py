@@ -138,7 +138,7 @@ def _read_failure(outcome: Outcome[Any]) -> Probe:
     sshd_down = outcome.phase in _LOGIN_PHASES or code is ErrorCode.CONNECTION_REFUSED
     return Probe(
         outcome.phone,
-        error=one_line(outcome.error or "its answer is not a JSON object", 160),
+        error=one_line(outcome.error or "the agent's response is not a JSON object", 160),
         sshd_down=sshd_down,
         agent_failed=outcome.status is not Status.UNREACHABLE and not sshd_down,
         code=code,

@@ -24,11 +24,11 @@ def find_resume_checkpoint(
         return None
     found = checkpoints.find_newest(fleet, run_id, directory)
     for damaged in found.damaged if found else ():
-        report(IncidentKind.CHECKPOINT_SKIPPED, f"skipped {damaged}: it is damaged")
+        report(IncidentKind.CHECKPOINT_SKIPPED, f"skipped the damaged checkpoint {damaged}")
     if found is None:
-        message = "no phone holds the training state and there is no checkpoint: restarting from the beginning"
+        message = "no phone has the training state and there is no checkpoint: restarting from the beginning"
         report(IncidentKind.STATE_LOST, message)
         return None
-    message = f"no phone holds the training state: resuming from {found.path.name}, step {found.step}"
+    message = f"no phone has the training state: resuming from {found.path.name}, step {found.step}"
     report(IncidentKind.STATE_LOST, message)
     return found.path

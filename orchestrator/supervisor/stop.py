@@ -70,7 +70,7 @@ def _refresh_head(store: RunStore, connection: PhoneConnection, records: list[Ru
 
 def _refresh_run(store: RunStore, connection: PhoneConnection, record: RunRecord, run: dict[str, Any] | None) -> None:
     if run is None:
-        store.save(replace(record, state="failed", error="the head phone has no files of this run"))
+        store.save(replace(record, state="failed", error="the head phone has no files for this run"))
     elif run.get("state") == "staged" and not record.attempt:
         store.save(replace(record, state="failed", error="never started: the launch was interrupted"))
     elif run.get("attempt") != record.attempt:

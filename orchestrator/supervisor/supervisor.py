@@ -332,7 +332,7 @@ class Supervisor:
         phases = self._timing.seconds
         lost_s = sum(phases.values())
         phones = count_of(self.record.phones, "phone")
-        message = f"resumed with step {step} on {phones}: {lost_s:.1f} s lost"
+        message = f"resumed at step {step} on {phones}: {lost_s:.1f} s lost"
         self._add_incident(IncidentKind.RESUMED, message, lost_s=lost_s, phases=phases)
 
     def _record_incident(self, action: states.RecordIncident) -> None:

@@ -173,7 +173,7 @@ def _compile(backend: Backend, graph: Graph, state: State, options: Options, siz
 def _require(executable: Executable | None) -> Executable:
     if executable is None:
         raise AgentError(
-            "part of a batch assigned to a device that was compiled for none", code=ErrorCode.INTERNAL_ERROR
+            "part of a batch was assigned to a device that no network was compiled for", code=ErrorCode.INTERNAL_ERROR
         )
     return executable
 

@@ -59,11 +59,11 @@ class ComputeRequest:
 
     def check(self) -> None:
         if self.backend not in BACKENDS:
-            raise BadRequestError(f"there is no backend called '{self.backend}'; there are: {', '.join(BACKENDS)}")
+            raise BadRequestError(f"unknown backend '{self.backend}'; choose from: {', '.join(BACKENDS)}")
         if not 1 <= self.threads <= MAX_THREADS:
             raise BadRequestError(f"{self.threads} threads: must be between 1 and {MAX_THREADS}")
         if not 1 <= self.batch <= MAX_BATCH:
-            raise BadRequestError(f"a batch of {self.batch}: 1 to {MAX_BATCH} images")
+            raise BadRequestError(f"batch size {self.batch}: must be between 1 and {MAX_BATCH}")
         if self.steps < 1:
             raise BadRequestError(f"{self.steps} steps: at least 1 is needed")
 
@@ -172,7 +172,7 @@ def _refusal(graph: Graph, batch: int, options: Options, budget: int | None) -> 
 
     if budget is None:
         return BadRequestError(
-            f"{graph.name}: a batch of {batch} needs more memory than there is; take a smaller --batch"
+            f"{graph.name}: a batch of {batch} needs more memory than is available; use a smaller --batch"
         )
     return does_not_fit(graph, batch, estimate_memory(graph, batch, options).total, budget, options)
 

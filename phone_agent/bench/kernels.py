@@ -56,7 +56,7 @@ def measure_machine(threads: int, isa: str | None = None, seconds: float = 0.2) 
 def measure_kernels(machine: Machine, only: str = "", seconds: float = 0.2) -> Iterator[KernelResult]:
     """Measures the kernels with `only` in their name."""
     if not any(only in name for name in names()):
-        raise NoSuchKernelError(f"no kernel has '{only}' in its name; there are: {', '.join(names())}")
+        raise NoSuchKernelError(f"no kernel name contains '{only}'; choose from: {', '.join(names())}")
     for case in all_cases(machine.threads, only):
         taken = best_seconds(case, machine.threads, machine.isa, seconds)
         gflops = case.flops / taken / 1e9 if case.flops else None

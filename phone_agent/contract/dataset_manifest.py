@@ -77,7 +77,7 @@ def parse_manifest(raw: Any) -> DatasetManifest:
     try:
         fields = dict(raw)
         if fields.pop("version") != VERSION:
-            raise ManifestError("dataset.json has another version: push the dataset again")
+            raise ManifestError("dataset.json has an unsupported version: push the dataset again")
         for part in ("train", "test"):
             fields[part] = tuple(_shard(each, part) for each in fields[part])
         for part in ("shape", "class_names", "mean", "std"):

@@ -75,15 +75,15 @@ class Header:
 def unpack_header(raw: bytes, file_bytes: int | None = None) -> Header:
     """Raises ValueError for a header that `pack` did not write, and for a file of another size than the header says."""
     if len(raw) != HEADER_BYTES:
-        raise ValueError("cut off within its header")
+        raise ValueError("truncated within the header")
     magic, samples, *shape = FIELDS.unpack_from(raw)
     height, width, channels = shape
     header = Header(samples, (height, width, channels))
     sane = 1 <= samples <= MAX_SAMPLES and max(height, width) <= MAX_SIDE and channels <= MAX_CHANNELS
     if magic != MAGIC or not sane or not prod(shape) or raw != header.pack():
-        raise ValueError("its header is damaged")
+        raise ValueError("the header is damaged")
     if file_bytes not in {None, header.file_bytes}:
-        raise ValueError(f"{file_bytes} bytes, should be {header.file_bytes}")
+        raise ValueError(f"{file_bytes} bytes, expected {header.file_bytes}")
     return header
 
 

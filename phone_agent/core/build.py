@@ -111,7 +111,7 @@ def host_target() -> Target:
     for target in (X86_64, AARCH64_LINUX):
         if target.name.startswith(machine):
             return target
-    raise BuildError(f"the core has no kernels for a {machine} processor; there are x86_64 and aarch64")
+    raise BuildError(f"the core has no kernels for {machine} processors, only for x86_64 and aarch64")
 
 
 def fingerprint(target: Target) -> str:

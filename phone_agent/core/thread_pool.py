@@ -89,7 +89,7 @@ class ThreadPool:
         start = ctypes.addressof(program.steps) + first * ctypes.sizeof(ops.Step)
         times = None if nanoseconds is None else _times_address(nanoseconds, last - first)
         if self._process != os.getpid():
-            raise CoreError("this thread pool belongs to the process that this one was forked from")
+            raise CoreError("this thread pool belongs to the parent process")
         with self._running:  # one program at a time; close() waits for it as well
             if not self._shutdown.alive:
                 raise CoreError("this thread pool is closed")

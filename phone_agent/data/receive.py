@@ -210,12 +210,12 @@ class _Following:
         try:
             self._pieces.put(piece, timeout=self._patience)
         except queue.Full:
-            self._give_up(f"it took nothing for {self._patience:.0f} s")
+            self._give_up(f"it accepted no data for {self._patience:.0f} s")
             self._pieces.put(piece)
 
     def finish(self, answer: Answer) -> None:
         """Relays what it and those after it tell of themselves."""
-        why = f"it was not done {self._last_patience:.0f} s after the last piece"
+        why = f"it did not finish within {self._last_patience:.0f} s of the last data"
         limit = threading.Timer(self._last_patience, self._give_up, [why])
         limit.start()
         try:
@@ -223,7 +223,7 @@ class _Following:
         finally:
             limit.cancel()
         if not told:
-            message = f"not reached from the phone before it: {self._reason(code)}"
+            message = f"unreachable from the previous phone in the chain: {self._reason(code)}"
             answer(_answered(self._stop.phone, 0, Failure(ErrorCode.TRANSFER_INTERRUPTED, message)))
         self._complaints.close()
 
@@ -248,7 +248,7 @@ class _Following:
             return self._given_up
         self._complaints.seek(0)
         said = self._complaints.read(4096).decode("utf-8", "replace").strip().splitlines()
-        return said[-1] if said else f"ssh ended with {code}"
+        return said[-1] if said else f"ssh failed with exit code {code}"
 
     def _relay(self, line: bytes, answer: Answer) -> bool:
         """Whether it was about the next phone itself."""

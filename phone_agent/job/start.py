@@ -47,12 +47,12 @@ def _read_launch(directory: Path, run_id: str, attempt: int) -> LaunchSpec:
         raise AgentError(f"{directory}: {error}", code=ErrorCode.BADLY_STAGED) from None
     if not spec.run_id == launch.run_id == run_id:
         raise AgentError(
-            f"{directory} holds files of {spec.run_id} and {launch.run_id}: stage the run again",
+            f"{directory} has files from two runs, {spec.run_id} and {launch.run_id}: stage the run again",
             code=ErrorCode.BADLY_STAGED,
         )
     if not spec.attempt == launch.attempt == attempt:
         raise AgentError(
-            f"{directory} holds files of another attempt ({spec.attempt}): stage the run again",
+            f"{directory} has files from another attempt ({spec.attempt}): stage the run again",
             code=ErrorCode.BADLY_STAGED,
         )
     return launch

@@ -51,7 +51,7 @@ class Packing:
         if list(order) == list(self.slots):
             return buffer
         if sorted(order) != sorted(self.slots):
-            raise AgentError("the buffer holds other parameters than the network", code=ErrorCode.INTERNAL_ERROR)
+            raise AgentError("the buffer does not match the network's parameters", code=ErrorCode.INTERNAL_ERROR)
         ends = accumulate(prod(self.slots[name].shape) for name in order)
         there = dict(zip(order, np.split(buffer, list(ends)[:-1]), strict=True))
         return np.concatenate([there[name] for name in self.slots])

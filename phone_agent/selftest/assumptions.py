@@ -10,10 +10,10 @@ from phone_agent.contract.assumptions import LAB_SETTING, Assumption, Check, Che
 from phone_agent.selftest import compute, gpu, network, processor, storage, system, thermal_power
 from phone_agent.selftest.isolated_check import run_isolated_check
 
-HOST_KERNEL = "uses the kernel of this computer"
-HOST_CORES = "uses the cores of this computer"
-HOST_PYTHON = "uses the Python of this computer"
-HOST_NETWORK = "uses the network stack of this computer"
+HOST_KERNEL = "uses this computer's kernel"
+HOST_CORES = "uses this computer's cores"
+HOST_PYTHON = "uses this computer's Python"
+HOST_NETWORK = "uses this computer's network stack"
 
 
 def checks(wired: WiredNetwork) -> tuple[Check, ...]:
@@ -55,8 +55,8 @@ def _system() -> Iterator[Check]:
                  lab_caveat=HOST_KERNEL)  # fmt: skip
     yield _check("selinux", "Termux runs in the SELinux domain untrusted_app_27, which may execute its own files",
                  system.selinux, lab_caveat="has no SELinux")  # fmt: skip
-    yield _check("hidden-files", "Android hides /proc/stat, loadavg, uptime, vmstat, net and the sysfs files of the "
-                 "battery; meminfo and cpuinfo are readable", system.hidden_files,
+    yield _check("hidden-files", "Android hides /proc/stat, loadavg, uptime, vmstat, net and the battery's sysfs "
+                 "files; meminfo and cpuinfo are readable", system.hidden_files,
                  lab_caveat="the lab hides these files itself")  # fmt: skip
     yield _check("memfd", "memfd_create works: state can outlive a process without flash wear",
                  system.memfd, lab_caveat=HOST_KERNEL)  # fmt: skip
@@ -68,11 +68,11 @@ def _system() -> Iterator[Check]:
 
 def _storage() -> Iterator[Check]:
     yield _check("hard-links", "Hard links are unavailable: Python has no os.link, or it is refused",
-                 storage.hard_links, lab_caveat="uses the file system of this computer")  # fmt: skip
+                 storage.hard_links, lab_caveat="uses this computer's file system")  # fmt: skip
     yield _required("atomic-rename", "Renaming replaces a file atomically: a reader never sees a partial checkpoint",
                     storage.atomic_rename, 30)  # fmt: skip
     yield _check("disk-speed", "Storage writes at 20 MB/s or more", storage.speed, 30,
-                 lab_caveat="uses the memory of this computer as storage")  # fmt: skip
+                 lab_caveat="uses this computer's memory as storage")  # fmt: skip
 
 
 def _processor() -> Iterator[Check]:
@@ -100,7 +100,7 @@ def _compute() -> Iterator[Check]:
     yield _required("kernels", "Every kernel agrees with numpy on this processor", compute.kernels, 400)
     yield _required("training", "Training with the core gives the same losses as training with numpy",
                     compute.training, 120)  # fmt: skip
-    yield _required("mpi4py", "mpi4py builds against the Open MPI of Termux and imports", compute.mpi4py, 100)
+    yield _required("mpi4py", "mpi4py builds against Termux's Open MPI and can be imported", compute.mpi4py, 100)
     yield _required("mpirun", "mpirun starts a rank on a phone", compute.mpirun, 100)
 
 
@@ -118,7 +118,7 @@ def _thermal_power() -> Iterator[Check]:
     yield _check("wake-lock", "termux-wake-lock works over ssh", thermal_power.wake_lock, 25, lab_caveat=LAB_SETTING)
     yield _check("sleep-precision", "With the wake lock held, a sleep lasts as long as requested",
                  thermal_power.sleep_precision)  # fmt: skip
-    yield _check("opencl", "The OpenCL driver of the vendor is found only if the vendor libraries precede Termux's",
+    yield _check("opencl", "The vendor's OpenCL driver is found only if the vendor libraries precede Termux's",
                  gpu.opencl, 60, lab_caveat="has no GPU")  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def _network(wired: WiredNetwork) -> Iterator[Check]:
                     network.wired_address(wired.address, wired.interface))  # fmt: skip
     yield _check("other-interfaces", "With Wi-Fi and mobile data off, no other interface has an address",
                  network.other_interfaces(wired.interface))  # fmt: skip
-    yield _check("listen-address", "Our preloaded library binds the listening sockets of Open MPI to the wired address",
+    yield _check("listen-address", "Our preloaded library binds Open MPI's listening sockets to the wired address",
                  network.listen_address(wired.address))  # fmt: skip
     yield _check("mtu", "The MTU of the wired interface is 1500 bytes", network.mtu(wired.interface),
                  lab_caveat=HOST_NETWORK)  # fmt: skip

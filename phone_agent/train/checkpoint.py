@@ -211,7 +211,7 @@ def _packing(metadata: dict[str, str], path: Path) -> tuple[str, ...]:
     try:
         return tuple(map(str, json.loads(metadata["packing"])))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is damaged: its description lacks or garbles {error}") from None
+        raise CheckpointError(f"{path} is damaged: metadata missing or invalid: {error}") from None
 
 
 def _info(metadata: dict[str, str], path: Path) -> CheckpointMetadata:
@@ -220,7 +220,9 @@ def _info(metadata: dict[str, str], path: Path) -> CheckpointMetadata:
     if not ours and "stored_shape" not in metadata:
         return CheckpointMetadata()
     if ours and metadata.get("schema") != str(SCHEMA):
-        raise CheckpointError(f"{path} has schema {metadata.get('schema')!r}; known is {SCHEMA}: use a newer release")
+        raise CheckpointError(
+            f"{path} has schema {metadata.get('schema')!r}; this release supports {SCHEMA}: use a newer release"
+        )
     try:
         return _checked(
             CheckpointMetadata(
@@ -236,13 +238,13 @@ def _info(metadata: dict[str, str], path: Path) -> CheckpointMetadata:
             )
         )
     except (KeyError, TypeError, ValueError, RecursionError, SchemaError) as error:
-        raise CheckpointError(f"{path} is damaged: its description lacks or garbles {error}") from None
+        raise CheckpointError(f"{path} is damaged: metadata missing or invalid: {error}") from None
 
 
 def _checked(about: CheckpointMetadata) -> CheckpointMetadata:
     channels = (about.shape or (0,))[-1]
     if {len(about.mean), len(about.std), (about.stored or (0,))[-1]} != {channels}:
-        raise ValueError(f"mean, std and stored_shape: they are not of {channels} channels")
+        raise ValueError(f"mean, std and stored_shape do not have {channels} channels")
     if min(about.std) <= 0:
         raise ValueError(f"std: {min(about.std)}")
     if not 0 < (about.classes or 0) <= MAX_CLASSES:

@@ -94,6 +94,6 @@ def explain(change: SplitChange, rows: Sequence[RankStep]) -> str:
     if condition.level >= Level.REDUCE:
         return condition.reason()
     if condition.work_fraction < 1:
-        return "it is recovering and gradually gets its work back"
+        return "recovering, so its share of the work is restored gradually"
     slower = f"it takes {change.slowdown:.1f} times as long per image as the others"
     return f"{slower}, {condition.describe_clock()}" if condition.throttled else slower

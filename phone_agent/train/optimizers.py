@@ -68,7 +68,7 @@ def build_optimizer(
 
 def check(spec: OptimizerSpec) -> None:
     if spec.name not in METHODS:
-        raise OptimizerError(f"no optimizer '{spec.name}'; there is: {', '.join(METHODS)}")
+        raise OptimizerError(f"unknown optimizer '{spec.name}'; choose from: {', '.join(METHODS)}")
     if spec.epsilon <= 0:
         raise OptimizerError(f"epsilon is {spec.epsilon:g}, but must be positive: it prevents division by zero")
 

@@ -50,6 +50,6 @@ def check_same_start(ranks: Sequence[RankSpec], checksums: Sequence[float]) -> N
     for rank in ranks:
         if checksums[rank.rank] != checksums[0]:
             raise AgentError(
-                f"{location(rank)} starts from other weights than rank 0: provision it again",
+                f"{location(rank)} has different initial weights than rank 0: provision it again",
                 code=ErrorCode.STATE_MISMATCH,
             )

@@ -69,7 +69,7 @@ def _members(archive: tarfile.TarFile, path: Path, selected: Callable[[str], obj
         if not member.isreg() or not selected(name):
             continue
         if name in found:
-            raise SourceError(f"{path} holds {name} twice: not a valid dataset archive")
+            raise SourceError(f"{path} contains {name} twice: not a valid dataset archive")
         content = archive.extractfile(member)
         raw = content.read(MAX_FILE_BYTES) if content else b""
         if len(raw) != member.size:

@@ -72,7 +72,7 @@ def _check_beside_train(path: Path) -> None:
     named = [each for each in _folders(path) if each.name.casefold() in levels.BESIDE_TRAIN - {"train", "training"}]
     if found := next((each for each in named if next(_with_pictures(each), None)), None):
         raise SourceError(
-            f"{path} has {found.name}/ beside train/; held-out images must be in val/ or test/",
+            f"{path} has {found.name}/ next to train/; held-out images must be in val/ or test/",
             remedy=f"rename {found.name}/ to val/, or move it away to import without held-out images",
         )
 

@@ -69,13 +69,13 @@ def _only(sets: dict[str, dict[str, Pair]], path: Path) -> dict[str, Pair]:
     if len(sets) > 1:
         names = ", ".join(f"{prefix}…" if prefix else "files without a prefix" for prefix in sorted(sets))
         raise SourceError(
-            f"{path} has IDX files of {len(sets)} datasets: {names}",
+            f"{path} contains IDX files from {len(sets)} datasets: {names}",
             remedy="put each dataset into its own folder",
         )
     (pairs,) = sets.values()
     if all(part in pairs for part in HELD_OUT):
         names = " and ".join(pairs[part][0] for part in HELD_OUT)
-        raise SourceError(f"{path} holds {names}: only one can be the test set", remedy="move the other one away")
+        raise SourceError(f"{path} contains {names}: only one can be the test set", remedy="move the other one away")
     return pairs
 
 

@@ -55,7 +55,7 @@ def _apt(configuration: Path, *arguments: str) -> None:
     if done.returncode:
         raise ClusterctlError(
             f"apt-get cannot download packages for another architecture: {_first_error(done.stderr)}",
-            remedy="check the network connection, and that the apt sources of this computer offer arm64 packages",
+            remedy="check the network connection, and that this computer's apt sources offer arm64 packages",
         )
 
 

@@ -126,7 +126,7 @@ def _memory_options(graph: Graph, phone: PhoneModel, setup: TrainingSetup) -> Op
 def _choose_collective(graph: Graph, rack: RackModel, setup: TrainingSetup, batch: int) -> CollectiveConfig:
     """As a run chooses it: before it knows how fast its phones compute."""
     if setup.wire == "powersgd":
-        raise UsageError("the compute time of powersgd is not modelled", remedy="--wire fp16")
+        raise UsageError("the compute time of PowerSGD is not modeled", remedy="--wire fp16")
     links = rack.links if rack.phones > 1 else None
     collective = choose_communication(
         graph,

@@ -141,7 +141,7 @@ def _limits(cl: Any, device: Any) -> Limits:
 def _install_hint() -> str:
     if VENDOR_DRIVER.exists():
         return "clusterctl provision builds it on phones"
-    return f"phones need {VENDOR_DRIVER} for it, which is missing here; on a computer: pip install pyopencl"
+    return f"phones need {VENDOR_DRIVER} for it, which is missing; on a computer: pip install pyopencl"
 
 
 def _advice() -> str:

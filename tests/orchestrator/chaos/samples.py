@@ -40,7 +40,7 @@ def restart(diagnosis: str, cause: Cause | None, *phones: str) -> Incident:
 KILLED = restart("p2-01 (sw2:1): rank was killed (signal 9 (Killed))", Cause.RANK_KILLED, "p2-01")
 UNREACHABLE = restart("p2-01 (sw2:1): does not answer: cable or power", Cause.PHONE_UNREACHABLE, "p2-01")
 DISK_FULL = restart("p2-01 (sw2:1): disk is full (0 MB free)", Cause.DISK_FULL, "p2-01")
-RESUMED = Incident("resumed with step 4 on 4 phones: 2.1 s lost", 0.0)
+RESUMED = Incident("resumed at step 4 on 4 phones: 2.1 s lost", 0.0)
 
 
 def injection_outcome(

@@ -83,7 +83,7 @@ def test_different_samples_show_in_the_loss(reference: RunOutcome, tmp_path: Pat
     reported = [*steps(1, 2, 3), *steps(4, 5, 6, loss=0.01)]
     result = evaluate(run_outcome(saved(tmp_path / "a.safetensors"), reported), reference)
     assert violated(result) == {Invariant.CORRECT_RESULT}
-    assert result.violations[0].message.startswith("the loss of step 4 is ")
+    assert result.violations[0].message.startswith("step 4: loss is ")
 
 
 @pytest.mark.parametrize("state", ["hung", "failed", "interrupted"])

@@ -64,7 +64,7 @@ def test_a_run_with_a_torn_line_is_repeated(path: Path) -> None:
 
 def test_a_journal_of_another_plan_is_refused(path: Path) -> None:
     two_runs(path)
-    with pytest.raises(UsageError, match="was started with different values of --seed, --faults"):
+    with pytest.raises(UsageError, match="was started with different values for --seed, --faults"):
         Journal(path, {**PARAMETERS, "seed": 2, "faults": 200}).open()
 
 

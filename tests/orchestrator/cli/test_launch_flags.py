@@ -101,7 +101,7 @@ def test_invalid_values_are_usage_errors(flags: list[str], words: str) -> None:
     ("flags", "words"),
     [
         (["--recipe", "nope"], "resnet50-imagenet-lars: "),
-        (["--batch", "auto", "--global-batch", "4"], "exclude each other"),
+        (["--batch", "auto", "--global-batch", "4"], "cannot be combined"),
         (["--schedule", "step"], "number of steps"),
         (["--wire", "int8", "--algorithm", "mpi"], "fp32 only"),
         (["--bucket-size", "65535"], "below 64KiB"),

@@ -223,7 +223,7 @@ def test_of_several_idx_datasets_none_is_guessed(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as told:
         recognise(tmp_path / "dots", 0)
     assert told.value.message == (
-        f"{tmp_path}/dots has IDX files of 3 datasets: files without a prefix, emnist-digits-…, emnist-letters-…"
+        f"{tmp_path}/dots contains IDX files from 3 datasets: files without a prefix, emnist-digits-…, emnist-letters-…"
     )
     assert told.value.remedy == "put each dataset into its own folder"
 
@@ -494,7 +494,7 @@ def test_held_out_pictures_of_another_name_are_told(tmp_path: Path, name: str) -
     """They would go unused, and the run be judged by nothing."""
     for path in ("train/cat/a.png", "train/dog/b.png", f"{name}/cat/c.png"):
         picture(tmp_path / path)
-    with pytest.raises(SourceError, match=rf"has {name}/ beside train/") as told:
+    with pytest.raises(SourceError, match=rf"has {name}/ next to train/") as told:
         recognise(tmp_path, 16)
     assert told.value.remedy == f"rename {name}/ to val/, or move it away to import without held-out images"
     (tmp_path / name).rename(tmp_path / "test")

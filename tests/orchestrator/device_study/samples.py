@@ -54,7 +54,7 @@ def sweep() -> list[Case]:
 
 
 def without_memory(made: Case) -> Case:
-    why = "out of memory, predicted: needs 4.13 GB, the budget is 2.80 GB"
+    why = "predicted to run out of memory: needs 4.13 GB, the budget is 2.80 GB"
     return replace(
         made, batch=None, training_s=None, inference_s=None, runs=0, resident_bytes=None, why=why, code="out_of_memory"
     )

@@ -68,7 +68,7 @@ def test_phone_output_is_escaped() -> None:
         "OpenCL has no device here",
         "Convolutions only",
         "512 wide and 8 deep",
-        "out of memory, predicted: needs 4.13 GB",
+        "predicted to run out of memory: needs 4.13 GB",
         "Where the time of a step goes",
         "Battery power",
         "Training behind an application",

@@ -178,7 +178,7 @@ def test_images_are_prepared_by_their_middle() -> None:
     images = np.arange(2 * 5 * 6 * 2, dtype=np.uint8).reshape(2, 5, 6, 2)
     normal = Preprocessing((0.5, 0.25), (0.5, 2.0), (3, 4, 2)).normalize(images)
     np.testing.assert_allclose(normal, (images[:, 1:4, 1:5] / 255 - (0.5, 0.25)) / (0.5, 2.0), rtol=1e-5)
-    with pytest.raises(UsageError, match="the model takes 8x4x2"):
+    with pytest.raises(UsageError, match="the model expects 8x4x2"):
         Preprocessing((0.5,) * 2, (1.0,) * 2, (8, 4, 2)).normalize(images)
 
 

@@ -73,7 +73,7 @@ def test_largest_file_is_still_read(tmp_path: Path) -> None:
 def test_not_utf8(tmp_path: Path) -> None:
     latin = tmp_path / "inventory.yaml"
     latin.write_bytes("cluster: c\n# Gerät\n".encode("latin-1"))
-    expected = "is not UTF-8 text: byte 0xe4 makes no character; save the file as UTF-8"
+    expected = "is not UTF-8 text: byte 0xe4 is invalid; save the file as UTF-8"
     assert only_problem(latin) == Problem(2, expected)
 
 

@@ -239,5 +239,5 @@ def test_a_serial_of_another_phone_is_refused_and_the_way_out_told(inventory: Pa
     inventory.write_text(text)
     with pytest.raises(ClusterctlError, match="serial number R58M7 is already used") as caught:
         learn(inventory, PhoneIdentity(serial="R58M7"))
-    assert caught.value.remedy == "add to the entry of sw1:7: serial: R58M7"
+    assert caught.value.remedy == "add to the inventory entry for sw1:7: serial: R58M7"
     assert inventory.read_text() == text

@@ -114,7 +114,7 @@ def test_memory_limit_too_small_for_one_image_fails() -> None:
     words = r"--memory: lenet: one image needs .* of memory, the budget is 60 MB"
     with pytest.raises(UsageError, match=words) as error:
         plan(small, phones(2), DATA)
-    assert error.value.remedy == "use a larger --memory, or a smaller network with --model"
+    assert error.value.remedy == "use a larger --memory, or choose a smaller model with --model"
     assert plan(ample, phones(2), DATA).compute.memory_bytes == 2_800_000_000
     assert plan({**small, "compute.backend": "reference"}, phones(2), DATA).compute.memory_bytes == 60_000_000
 

@@ -23,7 +23,7 @@ from phone_agent.contract.assumptions import Assumption, CheckResult, Status, fa
 PHONE = Phone("p1-01", "sw1", 1, IPv4Address("10.77.1.1"), mac="02:00:5e:10:00:01", serial="R58M12ABCDE")
 REAL = False  # not a virtual phone
 REQUIRED = Assumption("mpirun", "mpirun starts", required=True)
-SIMULATED = Assumption("kernel", "Linux 4.14", lab_caveat="uses the kernel of this computer")
+SIMULATED = Assumption("kernel", "Linux 4.14", lab_caveat="uses this computer's kernel")
 TERMUX = {
     "PATH": "/data/data/com.termux/files/usr/bin",
     "PREFIX": "/data/data/com.termux/files/usr",
@@ -39,7 +39,7 @@ def test_simulated_results_of_a_virtual_phone_are_unknown() -> None:
     assert assess(SIMULATED, found, 0, virtual=False).status is Status.OK
     virtual = assess(SIMULATED, found, 0, virtual=True)
     assert virtual.status is Status.UNKNOWN
-    assert virtual.detail == "not testable on a virtual phone (uses the kernel of this computer); result: Linux 6.1"
+    assert virtual.detail == "not testable on a virtual phone (uses this computer's kernel); result: Linux 6.1"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_wrong_sessions_fail(changes: dict[str, str], detail: str) -> None:
 def test_failing_scripts_and_wrong_clocks() -> None:
     assert check_preload(session(env_script="bad interpreter")).status is Status.FAILED
     assert check_preload(session(env_script="")).status is Status.UNKNOWN
-    assert check_clock(session(epoch="1093.5")).detail == "92.5 s off the clock of this computer"
+    assert check_clock(session(epoch="1093.5")).detail == "92.5 s off this computer's clock"
     assert check_clock(session(epoch="soon")).status is Status.UNKNOWN
 
 

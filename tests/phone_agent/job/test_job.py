@@ -145,7 +145,7 @@ def test_run_with_files_of_another_run_does_not_start(phone: Phone, stage: Calla
     directory = stage(*SHELL, "true")
     other = run_spec((2,), run_id="other")
     (directory / layout.RUN_FILE).write_text(other.to_json())
-    assert "holds files of other and run" in phone.agent("start", "run").stderr
+    assert "has files from two runs, other and run" in phone.agent("start", "run").stderr
 
 
 def test_missing_mpirun_is_reported_at_once(phone: Phone, stage: Callable[..., Path]) -> None:

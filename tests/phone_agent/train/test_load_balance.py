@@ -143,7 +143,10 @@ def test_rebalance_names_the_phone_and_the_reason() -> None:
     assert not balancer.pauses_before(7), "the other phone computes its images"
     back = balancer.observe(7, rows_of(Condition(), Condition(work_fraction=0.5), images=(16, 0)))
     assert back is not None
-    assert back.reason == "p1-02 (sw1:2) 0 -> 5 images per step: it is recovering and gradually gets its work back"
+    assert (
+        back.reason
+        == "p1-02 (sw1:2) 0 -> 5 images per step: recovering, so its share of the work is restored gradually"
+    )
 
 
 def test_throttled_clock_is_named() -> None:
