@@ -45,7 +45,7 @@ def parse() -> argparse.Namespace:
     add("selftest", selftest, "check that this phone can train").add_argument(
         "--address", help="expected wired address"
     )
-    checker = add("check-assumptions", check_assumptions, "check our assumptions about phones on this one")
+    checker = add("check-assumptions", check_assumptions, "check our assumptions about phones on this phone")
     checker.add_argument("--address", required=True, help="expected wired address")
     checker.add_argument("--interface", required=True, help="the interface that should have this address")
     checker.add_argument("--host", required=True, help="address of the callback server")

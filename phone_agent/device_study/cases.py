@@ -93,7 +93,7 @@ def _measure(case: Case, workload: steps.Workload, context: StudyContext, step_s
         required, available = format_distinct_sizes(case.planned_bytes, context.budget_bytes)
         return replace(
             case,
-            why=f"out of memory, predicted: needs {required}, the budget is {available}",
+            why=f"predicted to run out of memory: needs {required}, the budget is {available}",
             code=ErrorCode.OUT_OF_MEMORY,
         )
     try:

@@ -151,7 +151,7 @@ def test_a_next_phone_that_is_not_there_is_named(tmp_path: Path, home: Path, mad
     first, second = sorted(take(stream(tmp_path, Delivery(made, route))), key=lambda answer: str(answer["phone"]))
     assert first == {"phone": "p1-01", "stored": 1, "error": None}
     assert second["phone"] == "p1-02"
-    assert "not reached from the phone before it" in second["error"]
+    assert "unreachable from the previous phone" in second["error"]
     assert listing(home) == [MANIFEST_FILE, ONE]
 
 
@@ -181,7 +181,7 @@ def test_a_next_phone_that_hangs_is_given_up(tmp_path: Path, home: Path, monkeyp
     raw = stream(tmp_path, Delivery(made, (stop("p1-01", *every), stop("p1-02", *every))))
     first, second = sorted(take(raw), key=lambda answer: str(answer["phone"]))
     assert first == {"phone": "p1-01", "stored": len(every), "error": None}
-    assert second["error"] == "not reached from the phone before it: it took nothing for 0 s"
+    assert second["error"] == "unreachable from the previous phone in the chain: it accepted no data for 0 s"
     assert sorted(path.name for path in home.glob("*.shard")) == every
 
 
@@ -194,7 +194,7 @@ def test_a_next_phone_that_takes_all_and_does_not_end_is_given_up(
         monkeypatch.setattr(module, name, value)
     first, second = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE), stop("p1-02", ONE)))))
     assert first == {"phone": "p1-01", "stored": 1, "error": None}
-    error = "not reached from the phone before it: it was not done 1 s after the last piece"
+    error = "unreachable from the previous phone in the chain: it did not finish within 1 s of the last data"
     failure = {} if says else {"error": error, "code": ErrorCode.TRANSFER_INTERRUPTED, "damaged": None}
     assert second == {"phone": "p1-02", "stored": 1 if says else 0, "error": None} | failure
 

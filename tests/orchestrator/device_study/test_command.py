@@ -135,7 +135,7 @@ def test_out_of_memory_is_predicted() -> None:
     cases = of(json.loads(ended.stdout)["devices"][0], "case")
     assert len(cases) == 3
     for case in cases:
-        assert case["why"].startswith("out of memory, predicted: needs ")
+        assert case["why"].startswith("predicted to run out of memory: needs ")
         assert case["training_s"] is None
 
 
