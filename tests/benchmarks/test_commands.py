@@ -53,7 +53,7 @@ def test_compute_on_the_core_reports_a_breakdown() -> None:
         (["--model", "resnet5O"], "did you mean resnet50?"),
         (["--threads", "0"], "between 1 and 64"),
         (["--threads", "1000"], "between 1 and 64"),
-        (["--batch", "0"], "a batch of 0"),
+        (["--batch", "0"], "batch size 0"),
         (["--batch", "60000"], "needs"),
         (["--memory", "60MB"], "needs"),
         (["--memory", "300MB", "--batch", "500"], "which fits, or a larger --memory"),
