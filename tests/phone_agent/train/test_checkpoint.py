@@ -188,7 +188,7 @@ def test_bug_in_the_writer_is_raised(tmp_path: Path) -> None:
         ({"shape": "[28, 99999999, 1]"}, "99999999"),
         ({"stored_shape": "[28, 0, 1]"}, "[28, 0, 1]"),
         ({"mean": "[NaN]"}, "NaN"),
-        ({"mean": "[0.5, 0.5]"}, "not of 1 channels"),
+        ({"mean": "[0.5, 0.5]"}, "do not have 1 channels"),
         ({"std": "[0.0]"}, "std: 0.0"),
         ({"classes": "0"}, "classes: 0"),
         ({"run": "{}"}, "run.json lacks"),
