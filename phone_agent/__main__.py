@@ -41,7 +41,7 @@ def parse() -> argparse.Namespace:
         return added
 
     add("facts", facts, "print the properties of this phone")
-    add("telemetry", telemetry, "print its current state")
+    add("telemetry", telemetry, "print this phone's current state")
     add("selftest", selftest, "check that this phone can train").add_argument(
         "--address", help="expected wired address"
     )

@@ -113,7 +113,7 @@ PROBLEMS: list[tuple[str, Observation, Severity, str]] = [
         "outbound",
         with_session(outbound="none"),
         STOPS,
-        "comes in over eth0, but connections from the phone have no route",
+        "but connections it opens itself have no route",
     ),
     ("outbound", with_session(outbound="rmnet0"), STOPS, "use rmnet0"),
     ("ethernet", unreachable(ErrorCode.NO_ANSWER), STOPS, "at 10.77.1.1"),
