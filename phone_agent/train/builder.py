@@ -122,7 +122,7 @@ class TrainerBuilder:
     threads lower their priority.
     """
 
-    def __init__(  # noqa: PLR0917 - the run, this phone's part in it, and who is told
+    def __init__(  # noqa: PLR0917 - the run, the resources, and the callbacks
         self,
         run: Path,
         spec: RunSpec,
