@@ -30,7 +30,7 @@ def manual_step(facts: AndroidFacts) -> str | None:
 def require_supported(facts: AndroidFacts, config: BootstrapConfig) -> None:
     if facts.sdk < _MIN_SDK:
         raise AdbError(
-            f"its Android ({facts.device}) is older than 9",
+            f"Android version ({facts.device}) is older than 9",
             code=ErrorCode.UNSUPPORTED_PHONE,
             remedy="update the phone, or use another one",
         )

@@ -48,7 +48,7 @@ def predict(
     from orchestrator.view.progress import computing
 
     if run is not None and weights is not None:
-        raise UsageError("--run and --weights exclude each other", remedy="remove one of them")
+        raise UsageError("--run and --weights cannot be combined", remedy="remove one of them")
     with agent_errors():
         found = open_trained(weights, model) if weights else find_trained(run, model, inventory)
         with computing(f"classifying {count_of(images, 'image')}"):

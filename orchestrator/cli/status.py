@@ -38,7 +38,7 @@ def status(
     from orchestrator.view.status import as_document, print_status, watch_status
 
     if watch and as_json:
-        raise UsageError("--watch and --json exclude each other", remedy="remove one of them")
+        raise UsageError("--watch and --json cannot be combined", remedy="remove one of them")
     session = open_session(inventory, limit)
     with session.fleet() as fleet:
         if watch:

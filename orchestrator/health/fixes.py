@@ -118,9 +118,7 @@ def restart_sshd(context: DoctorContext, connection: PhoneConnection) -> None:
         except PhoneError as error:
             if time.monotonic() > deadline:
                 connection.run([TERMUX_BASH, "-c", 'exec "${BASH%/*}/sshd"'])
-                raise PhoneError(
-                    f"cannot log in after the restart of sshd: {error.message}", code=error.code
-                ) from error
+                raise PhoneError(f"cannot log in after sshd was restarted: {error.message}", code=error.code) from error
 
 
 def _verify_new_login(context: DoctorContext, phone: Phone) -> None:

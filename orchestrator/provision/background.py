@@ -47,7 +47,9 @@ def _wait(connect: Connect, name: str, deadline: float, limit: float) -> JobResu
             return result
     connect().script(read_script("job"), "stop", name)
     raise PhoneError(
-        f"{name}: not finished after {limit / 60:.0f} minutes, killed", code=ErrorCode.TIMED_OUT, remedy="run it again"
+        f"{name}: not finished after {limit / 60:.0f} minutes, killed",
+        code=ErrorCode.TIMED_OUT,
+        remedy="run the command again",
     )
 
 
@@ -76,5 +78,5 @@ def _parse(answer: str, name: str) -> JobResult | None:
     raise PhoneError(
         f"{name}: killed on the phone before it finished",
         code=ErrorCode.KILLED,
-        remedy="the phone restarted or Android killed Termux: exempt Termux from battery optimization, run it again",
+        remedy="the phone restarted or Android killed Termux: exempt Termux from battery optimization, then retry",
     )

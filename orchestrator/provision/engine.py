@@ -169,7 +169,7 @@ def _verified(result: StepResult, remaining: tuple[str, ...]) -> StepResult:
         result,
         status=StepStatus.FAILED,
         error=f"was applied without effect, still to do: {'; '.join(remaining)}",
-        remedy="check that nothing else changes this phone at the same time, then run it again",
+        remedy="check that nothing else changes this phone at the same time, then run the command again",
     )
 
 

@@ -33,7 +33,7 @@ PATTERNS: Final = (
     _pattern(
         r"no space left on device|don't have enough free space|cannot copy extracted data.*space",
         "the phone's storage is full",
-        "free space on the phone (Settings, Device care, Storage; in Termux: apt-get clean), then run it again",
+        "free space on the phone (Settings, Device care, Storage; in Termux: apt-get clean), then retry",
         ErrorCode.DISK_FULL,
     ),
     _pattern(
@@ -51,7 +51,7 @@ PATTERNS: Final = (
     _pattern(
         r"could not get lock|unable to acquire the dpkg frontend lock|frontend lock (was|is) locked by another process",
         "another package manager is running on the phone",
-        "wait until it ends, or end it on the phone (in Termux: pgrep -a apt), then run it again",
+        "wait until it ends, or end it on the phone (in Termux: pgrep -a apt), then run the command again",
     ),
     _pattern(
         r"dpkg was interrupted",
@@ -63,10 +63,12 @@ PATTERNS: Final = (
         r"connection failed|could not resolve|some index files failed to download",
         "the phone cannot reach this computer's package mirror",
         "allow connections from the phone in this computer's firewall, and turn off Wi-Fi and mobile data on the "
-        "phone; then run it again",
+        "phone; then run the command again",
     ),
     _pattern(
-        r"hash sum mismatch", "a package arrived damaged", "check the phone's cable and adapter, then run it again"
+        r"hash sum mismatch",
+        "a package arrived damaged",
+        "check the phone's cable and adapter, then run the command again",
     ),
     _pattern(
         r"unmet dependencies|held broken packages|unable to correct problems",

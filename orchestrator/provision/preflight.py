@@ -54,7 +54,7 @@ def require_space(facts: TermuxFacts, desired: DesiredState) -> None:
             f"{facts.disk_free_kb / 1024:.0f} MB of storage free, {needed / (1 << 20):.0f} MB needed",
             code=ErrorCode.DISK_FULL,
             phase="preflight",
-            remedy="free space on the phone (Settings, Device care, Storage), then run it again",
+            remedy="free space on the phone (Settings, Device care, Storage), then run the command again",
         )
 
 

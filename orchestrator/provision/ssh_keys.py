@@ -35,7 +35,7 @@ def login_public_key(cluster: Cluster, state: ClusterState) -> str:
     public = cluster.ssh_key.with_name(cluster.ssh_key.name + ".pub")
     if not public.exists():
         remedy = f"ssh-keygen -y -f {shlex.quote(str(cluster.ssh_key))} > {shlex.quote(str(public))}"
-        raise UsageError(f"the login key of the inventory has no public key file {public}", remedy=remedy)
+        raise UsageError(f"the login key in the inventory has no public key file {public}", remedy=remedy)
     return public.read_text().strip()
 
 

@@ -148,5 +148,5 @@ def _require_space(facts: TermuxFacts, desired: DesiredState, tools: Iterable[st
             f"{facts.disk_free_kb >> 10} MB of storage free, the compiler and its files need {needed >> 20} MB",
             code=ErrorCode.DISK_FULL,
             phase="build",
-            remedy="free space on one phone of this model (Settings, Device care, Storage), then run it again",
+            remedy="free space on one phone of this model (Settings, Device care, Storage), then run the command again",
         )

@@ -35,7 +35,7 @@ _INSTALL_ERRORS: Final = {
         "Play Protect blocked it",
         "adb -s {serial} shell settings put global verifier_verify_adb_installs 0",
     ),
-    "INSTALL_FAILED_ABORTED": ("it was declined on the phone's screen", "run it again and accept it"),
+    "INSTALL_FAILED_ABORTED": ("it was declined on the phone's screen", "run the command again and accept it"),
 }
 
 

@@ -31,7 +31,7 @@ def phantom_killer(observation: Observation) -> Finding | None:
     run = observation.cluster.killed.get(observation.phone.name)
     if facts is None or (facts.sdk is not None and facts.sdk < _ANDROID_12):
         return None
-    remedy = "turn off the process limit of Android 12"
+    remedy = "turn off Android 12's process limit"
     if facts.phantom_kill:
         return stops(f"Android killed processes: {facts.phantom_kill}", remedy, adb=adb_commands.NO_PHANTOM_KILLER)
     if run:
@@ -57,7 +57,7 @@ def little_cores(observation: Observation) -> Finding | None:
     group = f", cpuset {session.cpuset}" if session.cpuset.strip("/") else ""
     big_cores = _cores(tuple(sorted(big))) or "?"
     evidence = f"may use only cores {_cores(session.cpus_allowed)}; the big cores are {big_cores}{group}"
-    remedy = "bring Termux to the foreground, then restart sshd, which inherits the cores of Termux"
+    remedy = "bring Termux to the foreground, then restart sshd, which inherits Termux's cores"
     return slows(evidence, remedy, adb=adb_commands.TO_FRONT, command="clusterctl doctor --limit {phones}")
 
 

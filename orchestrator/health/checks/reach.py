@@ -42,7 +42,8 @@ def sshd_not_running(observation: Observation) -> Finding | None:
         return None
     return stops(
         f"{observation.contact.error} at {observation.phone.address}: the phone is up, but sshd is not running",
-        "on the phone, in Termux: termux-wake-lock; sshd. Provisioning then makes it start at boot and restart",
+        "on the phone, in Termux: termux-wake-lock; sshd. "
+        "After provisioning, sshd starts at boot and restarts if it exits",
         adb=adb_commands.START_SSHD,
         command=_PROVISION,
     )
@@ -155,7 +156,7 @@ def phone_keys(observation: Observation) -> Finding | None:
     if Symptom.LOGIN_DENIED in probe.symptoms:
         evidence = f"cannot log in to {observation.neighbor.name}: {probe.output}"
         return stops(
-            evidence, "install the keys of the phones on all phones", fix=Fix.PROVISION, command="clusterctl provision"
+            evidence, "install the phone keys on all phones", fix=Fix.PROVISION, command="clusterctl provision"
         )
     return None
 

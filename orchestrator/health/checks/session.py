@@ -13,8 +13,7 @@ from orchestrator.health.observation import Observation
 SSH_FAILED: Final = 255  # exit code of ssh itself; others are those of the command
 _RESTART: Final = "restart sshd with the environment of the Termux app"
 _WIRED: Final = (
-    "make Ethernet the default network of Android: Wi-Fi and mobile data off, a gateway from DHCP, "
-    "no captive-portal check"
+    "make Ethernet Android's default network: Wi-Fi and mobile data off, a gateway from DHCP, no captive-portal check"
 )
 _FIX: Final = "clusterctl doctor --fix --limit {phones}"
 

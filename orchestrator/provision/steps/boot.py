@@ -41,5 +41,5 @@ def _acquire_wake_lock(target: SshTarget, facts: TermuxFacts) -> None:
             f"termux-wake-lock {how}",
             code=ErrorCode.NEEDS_A_PERSON,
             phase="boot",
-            remedy="open Termux on the phone, exempt it from battery optimization, then run it again",
+            remedy="open Termux on the phone, exempt it from battery optimization, then run the command again",
         )

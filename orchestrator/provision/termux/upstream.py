@@ -81,7 +81,7 @@ class Upstream:
             raise UpstreamError(
                 f"{package.name} {package.version} from {self.url} has sha256 {found[:12]}…, "
                 f"the index says {package.sha256[:12]}…",
-                remedy="run it again; if that does not help, the repository is damaged: use another one (--upstream)",
+                remedy="run the command again; if it fails again, choose another repository with --upstream",
             )
         part.replace(target)
 
