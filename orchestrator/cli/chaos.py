@@ -68,7 +68,7 @@ def chaos(
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Inject random faults into a lab while it trains.
+    """Start training runs in a lab and inject random faults into them.
 
     Checks that no run hangs, fails or loses a step, that results are correct, and that the reported cause names the
     right phone. Never touches real phones.

@@ -20,7 +20,10 @@ def evaluate(
     trained: TrainedArgument = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Dataset on this computer. Default: the run's training dataset.", show_default=False),
+        typer.Option(
+            help="Dataset on this computer whose test images are used. Default: the dataset of the run.",
+            show_default=False,
+        ),
     ] = None,
     model: ModelOption = None,
     threads: ThreadsOption = None,

@@ -27,8 +27,8 @@ def status(
 ) -> None:
     """Show the state of every phone.
 
-    State, temperature, battery, clock, memory, agent version and current run. Exit code 1 if a phone does not answer
-    or is broken.
+    Shows state, temperature, battery, CPU frequency, memory, agent version and current run. Exit code 1 if a phone does
+    not answer or is broken.
     """
     from orchestrator.cli.session import open_session
     from orchestrator.errors import UsageError

@@ -89,7 +89,7 @@ FIGURES: Mapping[str, Figure] = {
     "conv against fc": Figure("4.3.2", "convolutions against dense layers, training", 100, "x"),
     "separable training": Figure("figure 10a", "one layer of 512, training: standard to separable", 3, "x"),
     "separable inference": Figure("figure 10b", "one layer of 512, inference: standard to separable", 2, "x"),
-    "gradients of backward": Figure("figure 11, 4.4", "convolution gradients, of the backward path", 91, "%"),
+    "gradients of backward": Figure("figure 11, 4.4", "convolution gradients (backward pass)", 91, "%"),
     "gradients of step": Figure("figure 11, 4.4", "convolution gradients, of the whole step", 65, "%"),
     "backward of step": Figure("3.2", "backward path, of the whole step", 70, "%"),
     "gpu conv": Figure("figure 13, 4.5", "convolutions only, training: GPU against CPU", 2.2, "x"),

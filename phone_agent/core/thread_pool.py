@@ -50,7 +50,7 @@ class ThreadPool:
 
     def __init__(self, threads: int, isa: str | None = None, workspace_bytes: int = 0) -> None:
         if not 1 <= threads <= MAX_THREADS:
-            raise CoreError(f"{threads} threads requested: the core supports 1 to {MAX_THREADS}")
+            raise CoreError(f"{threads} threads requested, but only 1 to {MAX_THREADS} are supported")
         self.threads = threads
         self._core = library()
         self._isa = isa_index(self._core, isa)

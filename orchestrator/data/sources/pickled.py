@@ -134,7 +134,7 @@ class _StackMachine:
                 raise UnsupportedPickleError("not a contiguous uint8 array of the declared shape")
             target.value = np.frombuffer(content, np.uint8).reshape(shape)
         elif not isinstance(target, _Type):
-            raise UnsupportedPickleError("BUILD on something that is not an array")
+            raise UnsupportedPickleError("invalid pickle: BUILD applied to something other than an array")
 
     def remember(self, size: int) -> None:
         self._memo[self._number(size)] = self._stack[-1]
@@ -201,7 +201,7 @@ class _StackMachine:
 
     def _list(self) -> list[Any]:
         if not isinstance(self._stack[-1], list):
-            raise UnsupportedPickleError("APPEND to something that is not a list")
+            raise UnsupportedPickleError("invalid pickle: APPEND applied to something other than a list")
         return self._stack[-1]
 
     def _dictionary(self) -> dict[bytes, Any]:

@@ -51,7 +51,7 @@ def make_plan(graph: Graph, batch: int, options: Options, arena_budget: int | No
     if batch < 1:
         raise GraphError(f"batch size {batch}: it must be at least 1")
     if not 1 <= options.threads <= MAX_THREADS:
-        raise CoreError(f"{options.threads} threads requested: the core supports 1 to {MAX_THREADS}")
+        raise CoreError(f"{options.threads} threads requested, but only 1 to {MAX_THREADS} are supported")
     lowered = fuse(graph)
     _check_element_counts(lowered, batch)
     addresses = Addresses(graph, lowered, batch, options.threads, options.label_smoothing, half=options.half)

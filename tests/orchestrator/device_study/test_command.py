@@ -92,7 +92,7 @@ def test_thermal_run_duration(here: dict[str, Any]) -> None:
 
 def test_measurements_are_compared_with_published_figures(here: dict[str, Any]) -> None:
     found = {each["figure"]["what"]: each["measured"] for each in here["published_comparison"]}
-    assert 0 < found["convolution gradients, of the backward path"] <= 100
+    assert 0 < found["convolution gradients (backward pass)"] <= 100
     assert found["convolutions only, training: GPU against CPU"] is None
 
 

@@ -29,7 +29,7 @@ def _subtraction(count: int, amount: float = 1.0) -> tuple[Program, np.ndarray]:
 
 @pytest.mark.parametrize("threads", [-1, 0, 65, 1000])
 def test_unsupported_thread_counts_are_refused(threads: int) -> None:
-    with pytest.raises(CoreError, match=f"{threads} threads requested: the core supports 1 to 64"):
+    with pytest.raises(CoreError, match=f"{threads} threads requested, but only 1 to 64"):
         ThreadPool(threads)
 
 

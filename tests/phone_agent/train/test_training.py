@@ -445,7 +445,7 @@ def test_too_many_threads_are_rejected(phone: Phone, threads: int) -> None:
     phone.stage(spec)
     done = mpirun([phone], *AGENT, "train", spec.run_id)
     assert done.returncode == 1
-    assert f"{threads} threads requested: the core supports 1 to 64" in done.stderr
+    assert f"{threads} threads requested, but only 1 to 64" in done.stderr
 
 
 def test_statistics_and_dropout_on_several_phones(tmp_path: Path) -> None:
