@@ -91,7 +91,7 @@ class ScheduleSpec:
 
     policy: str = "constant"  # or step, polynomial, cosine
     warmup_steps: int = 0
-    decay_steps: int = 0  # step: multiply the learning rate by `gamma` every so many steps
+    decay_steps: int = 0  # step: multiply the learning rate by `gamma` every N steps
     gamma: float = 0.1
     power: float = 1.0  # polynomial
     min_lr_ratio: float = 0.0  # polynomial and cosine: final learning rate, as a fraction of the peak
@@ -106,7 +106,7 @@ class CommunicationSpec:
     overlap: bool = True  # send gradients while others are still being computed
     group_size: int = 0  # hierarchical: maximum phones per group; 0: one group per switch, or with auto by probe
     bucket_bytes: int = 0  # gradient bytes per allreduce; 0: by probe
-    local_steps: int = 1  # more than 1: local SGD, phones synchronize only every so many steps
+    local_steps: int = 1  # more than 1: local SGD, phones synchronize only every N steps
     outer_learning_rate: float = 1.0  # local SGD; 1: plain averaging
     outer_momentum: float = 0.0  # local SGD; DiLoCo uses 0.9
 

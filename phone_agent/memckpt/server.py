@@ -2,7 +2,7 @@
 
 It listens on a Unix socket in the run's directory and answers JSON lines from processes of the same user:
 
-    {"request": "open", "signature": …, "size": …}   sends its memory as a file descriptor; allocates it anew if the
+    {"request": "open", "signature": …, "size": …}   sends its memory as a file descriptor; reallocates it if the
                                                      signature differs
     {"request": "status"}                            which steps it holds
     {"request": "stop"}                              frees the memory and exits

@@ -101,8 +101,13 @@ class CheckpointWriter:
         self.close()
         buffers = {OPTIMIZER_PREFIX + name: buffer.copy() for name, buffer in optimizer_state.items()}
         tensors = to_state_dict(self._graph, state) | buffers
-        self._writer = threading.Thread(target=self._write, args=(step, tensors), name="checkpoint")
-        self._writer.start()
+        writer = threading.Thread(target=self._write, args=(step, tensors), name="checkpoint")
+        try:
+            writer.start()
+        except RuntimeError:  # no memory for another thread: the step waits for the write, but the run continues
+            self._write(step, tensors)
+        else:
+            self._writer = writer
 
     def close(self) -> None:
         """Wait until everything is written."""

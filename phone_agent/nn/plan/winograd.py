@@ -20,7 +20,7 @@ TRANSFORM = 26.0
 TRANSFORM_BACKWARD = 40.0  # backward weights: two rows of points at a time, so inputs are read again
 FILTER = 25.0
 FILTER_BACKWARD = 60.0  # its sums are written and read again
-# Transformed weights of more floats do not stay in the caches; they are read again for every so many tiles.
+# Transformed weights of more floats do not stay in the caches; they are read again for each block of tiles.
 CACHED_FLOATS = 768 * 1024
 TILES_PER_PASS = 64
 # Backward weights: block sizes in channels. Inputs are transformed once per block of outputs, and vice versa.

@@ -216,7 +216,7 @@ ANIMALS, THINGS = (tuple(f"{kind} {number}" for number in range(10)) for kind in
 
 
 @pytest.mark.parametrize(
-    ("known", "names", "asked", "anew"),
+    ("known", "names", "asked", "reinitialized"),
     [
         (ANIMALS, ANIMALS, None, False),
         (ANIMALS, THINGS, None, True),
@@ -229,16 +229,16 @@ ANIMALS, THINGS = (tuple(f"{kind} {number}" for number in range(10)) for kind in
     ],
 )
 def test_as_many_classes_may_be_others(
-    tmp_path: Path, known: tuple[str, ...], names: tuple[str, ...], *, asked: bool | None, anew: bool
+    tmp_path: Path, known: tuple[str, ...], names: tuple[str, ...], *, asked: bool | None, reinitialized: bool
 ) -> None:
     graph, state = network()
     about = checkpoint.CheckpointMetadata("resnet20", 10, graph.shape, graph.shape, (0.5,) * 3, (0.5,) * 3, known)
     path = tmp_path / "w.safetensors"
     safetensors.write(path, to_state_dict(graph, state), {"format": "pt", **about.metadata()} if known else {})
     start = make_initial_state("resnet20", graph, read_weights_file(path), seed=3, class_names=names, new_head=asked)
-    assert start.reinitialized == (("fc.weight", "fc.bias") if anew else ())
+    assert start.reinitialized == (("fc.weight", "fc.bias") if reinitialized else ())
     assert start.weights is not None
-    first = to_state_dict(graph, State(graph, 3) if anew else state)["fc.weight"]
+    first = to_state_dict(graph, State(graph, 3) if reinitialized else state)["fc.weight"]
     np.testing.assert_array_equal(start.weights["fc.weight"], first)
 
 

@@ -63,4 +63,7 @@ def test_invalid_configs_are_rejected(config: LabConfig) -> None:
 
 
 def test_the_largest_config_is_accepted() -> None:
-    LabConfig(MAX_PHONES_PER_SWITCH * 16, 16).validate()
+    largest = MAX_PHONES_PER_SWITCH * 16
+    LabConfig(largest, 16).validate()
+    with pytest.raises(UsageError):
+        LabConfig(largest + 1, 16).validate()

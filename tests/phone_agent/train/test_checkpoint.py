@@ -106,6 +106,21 @@ def test_training_continues_during_the_write(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], value)
 
 
+def test_checkpoint_is_written_without_a_thread_if_none_can_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    (graph, state), recorded = network(), RecordedEvents()
+    saving = saver(tmp_path, graph, state, recorded)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    saving.save(3, state, {})
+    saving.close()
+    assert (tmp_path / "checkpoint-00000003.safetensors").is_file()
+    assert [name for name, _ in recorded.events] == ["checkpoint"]
+
+
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     graph, state = network()
     saving = saver(tmp_path, graph, state, RecordedEvents())
