@@ -245,9 +245,9 @@ def data_receive(_: argparse.Namespace) -> int:
 
 
 def data_list(arguments: argparse.Namespace) -> int:
-    from phone_agent.data.receive import held
+    from phone_agent.data.receive import stored_files
 
-    return answer(held(arguments.name, verify=arguments.verify))
+    return answer(stored_files(arguments.name, verify=arguments.verify))
 
 
 def data_remove(arguments: argparse.Namespace) -> int:

@@ -1,11 +1,11 @@
-"""Datasets arrive here, and go on to the next phone of the switch while they do.
+"""Receive a dataset and forward it to the next phone of the chain at the same time.
 
-The host sends one stream to the first phone of a switch: a line of JSON, then the files one after the other. Each phone
-keeps what is meant for it and passes the rest on, as it comes, to the next phone of the route over ssh. So the host's
-link carries every byte once a switch, and all phones of a switch are done about when the first one is. A phone that
-fails does not keep those before it from going on; those after it get their files in another round.
+The host sends one stream to the first phone of each switch: a line of JSON, then the files in order. Each phone stores
+its own files and forwards the stream over ssh to the next phone while it arrives. So the host's link carries every byte
+once per switch, and all phones of a switch finish at about the same time. If a phone fails, the phones before it
+continue; the phones after it get their files in another round.
 
-Every file is checked against its sha256 before it gets its name.
+A file gets its name only after its sha256 has been verified.
 """
 
 from __future__ import annotations
@@ -38,78 +38,78 @@ from phone_agent.contract.errors import AgentError, ErrorCode, code_of
 from phone_agent.contract.files import read_json, write_json
 from phone_agent.data import locks
 
-PIECE = 256 * 1024
-AHEAD = 128  # pieces that may wait for the next phone: a hop that stalls does not hold up those before it
-# Seconds without a piece taken: the next phone is given up. Longer for those it has after it, which it gives up first.
-PATIENCE, PATIENCE_EACH = 60.0, 10.0
-SLOWEST = 1 << 20  # bytes a second at which what still waits along the chain arrives, at the least
-VERIFIED = ".verified.json"  # what was checked, and size and time of the file then
+CHUNK_BYTES = 256 * 1024
+MAX_QUEUED_CHUNKS = 128  # chunks queued for the next phone, so that a stalled phone does not hold up those before it
+# Time-out if the next phone accepts no data. It grows with the phones after it, which time out first.
+STALL_TIMEOUT_S, STALL_TIMEOUT_PER_PHONE_S = 60.0, 10.0
+MIN_BYTES_PER_S = 1 << 20  # at which the data queued along the chain is expected to arrive
+VERIFIED = ".verified.json"  # sha256 of each verified file, with its size and modification time
 PART = ".part"
-# A phone that says nothing for so long is gone: those before it in the chain go on without it.
+# ssh detects a lost phone within 9 s, so that the phones before it continue without it.
 SSH = ("ssh", "-T", "-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3", "-o", "Compression=no")
 
-Answer = Callable[[dict[str, Any]], object]
+Reply = Callable[[dict[str, Any]], object]
 
 
 @dataclass(frozen=True)
 class Failure:
     code: ErrorCode
     message: str
-    damaged: str | None = None  # the file whose sha256 is not the one in the manifest
+    damaged: str | None = None  # the file whose sha256 does not match the manifest
 
 
-def receive(stream: BinaryIO, answer: Answer) -> None:
-    """Tells, for this phone and those after it that were reached, what became of it."""
+def receive(stream: BinaryIO, reply: Reply) -> None:
+    """Store and forward one delivery. `reply` gets one result for this phone and for each reachable phone after it."""
     delivery = read_delivery(stream)
     own, rest = delivery.route[0], Delivery(delivery.manifest, delivery.route[1:])
-    following = _Following(rest) if rest.route else None
+    next_phone = _NextPhone(rest) if rest.route else None
     try:
-        with _keeping(delivery.manifest) as keeper:
+        with _open_writer(delivery.manifest) as writer:
             for file in delivery.files:
-                _pass_on(stream, file, keeper if file.name in own.files else None, following)
-        answer(_answered(own.phone, len(own.files), keeper.failure))
+                _transfer(stream, file, writer if file.name in own.files else None, next_phone)
+        reply(_result(own.phone, len(own.files), writer.failure))
     except AgentError as error:
-        answer(_answered(own.phone, 0, Failure(error.code, str(error))))
+        reply(_result(own.phone, 0, Failure(error.code, str(error))))
         if not isinstance(error, TransferInterruptedError):
-            _pass_all_on(stream, delivery, following)
+            _forward_all(stream, delivery, next_phone)
     finally:
-        if following:
-            following.finish(answer)
+        if next_phone:
+            next_phone.finish(reply)
 
 
-def _answered(phone: str, stored: int, failure: Failure | None) -> dict[str, Any]:
+def _result(phone: str, stored: int, failure: Failure | None) -> dict[str, Any]:
     document: dict[str, Any] = {"phone": phone, "stored": stored, "error": None}
     if failure:
         document |= {"error": failure.message, "code": failure.code, "damaged": failure.damaged}
     return document
 
 
-def _pass_on(stream: BinaryIO, file: ShardFile, keeper: _Keeper | None, following: _Following | None) -> None:
-    if keeper:
-        keeper.begin(file)
+def _transfer(stream: BinaryIO, file: ShardFile, writer: _FileWriter | None, next_phone: _NextPhone | None) -> None:
+    if writer:
+        writer.begin(file)
     left = file.bytes
     while left:
-        piece = stream.read(min(PIECE, left))
-        if not piece:
+        chunk = stream.read(min(CHUNK_BYTES, left))
+        if not chunk:
             raise TransferInterruptedError
-        left -= len(piece)
-        if following and file.name in following.files:
-            following.send(piece)
-        if keeper:
-            keeper.write(piece)
-    if keeper:
-        keeper.end()
+        left -= len(chunk)
+        if next_phone and file.name in next_phone.files:
+            next_phone.send(chunk)
+        if writer:
+            writer.write(chunk)
+    if writer:
+        writer.end()
 
 
-def _pass_all_on(stream: BinaryIO, delivery: Delivery, following: _Following | None) -> None:
-    """This phone cannot keep anything, but the others may."""
-    with contextlib.suppress(TransferInterruptedError):  # told by those who wait for the rest
+def _forward_all(stream: BinaryIO, delivery: Delivery, next_phone: _NextPhone | None) -> None:
+    """Forward everything without storing it: this phone failed, but the others may not."""
+    with contextlib.suppress(TransferInterruptedError):  # the phones that miss data report it
         for file in delivery.files:
-            _pass_on(stream, file, None, following)
+            _transfer(stream, file, None, next_phone)
 
 
-class _Keeper:
-    """Writes this phone's files. When that fails once, it stops trying and says why in the end."""
+class _FileWriter:
+    """Writes the files of this phone. After the first failure it writes nothing more; `failure` has the reason."""
 
     def __init__(self, directory: Path, verified: dict[str, Any]) -> None:
         self.failure: Failure | None = None
@@ -117,24 +117,24 @@ class _Keeper:
         self._file: IO[bytes] | None = None
 
     def begin(self, file: ShardFile) -> None:
-        self._wanted, self._digest = file, hashlib.sha256()
+        self._expected, self._digest = file, hashlib.sha256()
         self._path = self._directory / f".{file.name}{PART}"
         self._attempt(self._open)
 
-    def write(self, piece: bytes) -> None:
+    def write(self, chunk: bytes) -> None:
         if self._file:
-            self._digest.update(piece)
-            self._attempt(lambda: self._file and self._file.write(piece))
+            self._digest.update(chunk)
+            self._attempt(lambda: self._file and self._file.write(chunk))
 
     def end(self) -> None:
-        self._attempt(self._accept)
+        self._attempt(self._verify_and_rename)
 
     def finish(self) -> None:
-        _note(self._directory, self._verified)
+        _save_verified(self._directory, self._verified)
 
     def abandon(self) -> None:
         if self._file:
-            with contextlib.suppress(OSError):  # a full disk has no room for the rest either
+            with contextlib.suppress(OSError):  # a full disk fails here too
                 self._file.close()
             self._file = None
             self._path.unlink(missing_ok=True)
@@ -142,19 +142,19 @@ class _Keeper:
     def _open(self) -> None:
         self._file = self._path.open("wb")
 
-    def _accept(self) -> None:
+    def _verify_and_rename(self) -> None:
         if self._file is None:
             return
         self._file.close()
-        if self._digest.hexdigest() != self._wanted.sha256:
-            name = self._wanted.name
+        if self._digest.hexdigest() != self._expected.sha256:
+            name = self._expected.name
             self.failure = Failure(ErrorCode.DATA_DAMAGED, f"{name} arrived damaged: push again", damaged=name)
             self.abandon()
             return
         self._file = None
-        target = self._directory / self._wanted.name
+        target = self._directory / self._expected.name
         self._path.replace(target)
-        self._verified[self._wanted.name] = [*_stamp(target), self._wanted.sha256]
+        self._verified[self._expected.name] = [*_stamp(target), self._expected.sha256]
 
     def _attempt(self, action: Callable[[], object]) -> None:
         if self.failure:
@@ -162,24 +162,24 @@ class _Keeper:
         try:
             action()
         except OSError as error:
-            self.failure = Failure(code_of(error), f"{self._wanted.name} cannot be written: {error.strerror}")
+            self.failure = Failure(code_of(error), f"{self._expected.name} cannot be written: {error.strerror}")
             self.abandon()
 
 
 @contextmanager
-def _keeping(manifest: DatasetManifest) -> Iterator[_Keeper]:
+def _open_writer(manifest: DatasetManifest) -> Iterator[_FileWriter]:
     directory = layout.local(layout.dataset_dir(manifest.name))
     with locks.exclusive(directory):
         try:
             _prepare(directory, manifest)
         except OSError as error:
             raise AgentError(f"{directory} is not writable: {error.strerror}", code=code_of(error)) from None
-        keeper = _Keeper(directory, _verified(directory))
+        writer = _FileWriter(directory, _verified(directory))
         try:
-            yield keeper
+            yield writer
         finally:
-            keeper.abandon()
-            keeper.finish()
+            writer.abandon()
+            writer.finish()
 
 
 def _prepare(directory: Path, manifest: DatasetManifest) -> None:
@@ -190,100 +190,102 @@ def _prepare(directory: Path, manifest: DatasetManifest) -> None:
     write_json(directory / MANIFEST_FILE, manifest.to_json())
 
 
-class _Following:
-    """The next phone of the route, fed by a thread: writing here does not wait for it, up to a point."""
+class _NextPhone:
+    """The next phone of the chain, fed by a thread through a bounded queue."""
 
     def __init__(self, delivery: Delivery) -> None:
         self.files = {file.name for file in delivery.files}
-        self._stop = delivery.route[0]
-        self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        argv = [*SSH, "-p", str(self._stop.port), "--", self._stop.address, RECEIVE_COMMAND]
-        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints)
-        self._pieces: queue.Queue[bytes | None] = queue.Queue(AHEAD)
-        self._patience = PATIENCE + PATIENCE_EACH * (len(delivery.route) - 1)
-        self._last_patience = self._patience + len(delivery.route) * AHEAD * PIECE / SLOWEST
-        self._given_up = ""
+        self._hop = delivery.route[0]
+        self._ssh_stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        argv = [*SSH, "-p", str(self._hop.port), "--", self._hop.address, RECEIVE_COMMAND]
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._ssh_stderr)
+        self._chunks: queue.Queue[bytes | None] = queue.Queue(MAX_QUEUED_CHUNKS)
+        self._stall_timeout_s = STALL_TIMEOUT_S + STALL_TIMEOUT_PER_PHONE_S * (len(delivery.route) - 1)
+        self._final_timeout_s = (
+            self._stall_timeout_s + len(delivery.route) * MAX_QUEUED_CHUNKS * CHUNK_BYTES / MIN_BYTES_PER_S
+        )
+        self._abort_reason = ""
         self._thread = threading.Thread(target=self._feed, args=(delivery.line(),), daemon=True)
         self._thread.start()
 
-    def send(self, piece: bytes | None) -> None:
+    def send(self, chunk: bytes | None) -> None:
         try:
-            self._pieces.put(piece, timeout=self._patience)
+            self._chunks.put(chunk, timeout=self._stall_timeout_s)
         except queue.Full:
-            self._give_up(f"it accepted no data for {self._patience:.0f} s")
-            self._pieces.put(piece)
+            self._abort(f"it accepted no data for {self._stall_timeout_s:.0f} s")
+            self._chunks.put(chunk)
 
-    def finish(self, answer: Answer) -> None:
-        """Relays what it and those after it tell of themselves."""
-        why = f"it did not finish within {self._last_patience:.0f} s of the last data"
-        limit = threading.Timer(self._last_patience, self._give_up, [why])
+    def finish(self, reply: Reply) -> None:
+        """Relay the results of the next phone and of those after it."""
+        reason = f"it did not finish within {self._final_timeout_s:.0f} s of the last data"
+        limit = threading.Timer(self._final_timeout_s, self._abort, [reason])
         limit.start()
         try:
-            told, code = self._listen(answer)
+            reported, code = self._relay_results(reply)
         finally:
             limit.cancel()
-        if not told:
+        if not reported:
             message = f"unreachable from the previous phone in the chain: {self._reason(code)}"
-            answer(_answered(self._stop.phone, 0, Failure(ErrorCode.TRANSFER_INTERRUPTED, message)))
-        self._complaints.close()
+            reply(_result(self._hop.phone, 0, Failure(ErrorCode.TRANSFER_INTERRUPTED, message)))
+        self._ssh_stderr.close()
 
-    def _listen(self, answer: Answer) -> tuple[bool, int]:
-        """Whether it told of itself, and how its ssh ended."""
+    def _relay_results(self, reply: Reply) -> tuple[bool, int]:
+        """Whether the next phone reported its own result, and the exit code of ssh."""
         self.send(None)
         self._thread.join()
-        told = False
+        reported = False
         if output := self._process.stdout:
             with output:
                 for line in output:
-                    told |= self._relay(line, answer)
-        return told, self._process.wait()
+                    reported |= self._relay(line, reply)
+        return reported, self._process.wait()
 
-    def _give_up(self, why: str) -> None:
-        """Whoever feeds it now finds it gone, and takes pieces again; whoever listens to it, its end."""
-        self._given_up = why
+    def _abort(self, reason: str) -> None:
+        """Kill ssh: the feeding thread drains the queue from now on, and reading the results ends."""
+        self._abort_reason = reason
         self._process.kill()
 
     def _reason(self, code: int) -> str:
-        if self._given_up:
-            return self._given_up
-        self._complaints.seek(0)
-        said = self._complaints.read(4096).decode("utf-8", "replace").strip().splitlines()
-        return said[-1] if said else f"ssh failed with exit code {code}"
+        if self._abort_reason:
+            return self._abort_reason
+        self._ssh_stderr.seek(0)
+        lines = self._ssh_stderr.read(4096).decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else f"ssh failed with exit code {code}"
 
-    def _relay(self, line: bytes, answer: Answer) -> bool:
-        """Whether it was about the next phone itself."""
+    def _relay(self, line: bytes, reply: Reply) -> bool:
+        """Relay one result; whether it is the result of the next phone itself."""
         try:
-            told = json.loads(line)
-            document = {name: told[name] for name in ("phone", "stored", "error")}
-            answer(document | {name: told[name] for name in ("code", "damaged") if name in told})
+            result = json.loads(line)
+            document = {name: result[name] for name in ("phone", "stored", "error")}
+            reply(document | {name: result[name] for name in ("code", "damaged") if name in result})
         except (ValueError, KeyError, TypeError):
             return False
-        return bool(told["phone"] == self._stop.phone)
+        return bool(result["phone"] == self._hop.phone)
 
     def _feed(self, header: bytes) -> None:
-        """Goes on taking pieces when the phone is gone, so that nobody waits for it."""
+        """Feed the next phone. Keeps draining the queue after the phone is lost, so that `send` does not block."""
         pipe = self._process.stdin
-        alive = _written(pipe, header)
-        while (piece := self._pieces.get()) is not None:
-            alive = alive and _written(pipe, piece)
+        alive = _write_to(pipe, header)
+        while (chunk := self._chunks.get()) is not None:
+            alive = alive and _write_to(pipe, chunk)
         if pipe:
             with contextlib.suppress(OSError):
                 pipe.close()
 
 
-def _written(pipe: IO[bytes] | None, piece: bytes) -> bool:
+def _write_to(pipe: IO[bytes] | None, chunk: bytes) -> bool:
     try:
         if pipe:
-            pipe.write(piece)
+            pipe.write(chunk)
     except OSError:
         return False
     return True
 
 
-def held(name: str, *, verify: bool) -> dict[str, Any]:
-    """What lies here under that name, its files by sha256; computed again where a file or its time changed.
+def stored_files(name: str, *, verify: bool) -> dict[str, Any]:
+    """The stored files of a dataset with their sha256, recomputed for files whose size or time changed.
 
-    A file that cannot be read is as good as none: left out, it is sent again, into another place of the flash."""
+    Unreadable files are left out, so that they are sent again and written to other flash blocks."""
     directory = layout.local(layout.dataset_dir(name))
     verified = {} if verify else _verified(directory)
     found: dict[str, Any] = {}
@@ -291,7 +293,7 @@ def held(name: str, *, verify: bool) -> dict[str, Any]:
         with contextlib.suppress(OSError):
             found[path.name] = _checked(path, verified.get(path.name))
     if directory.is_dir():
-        _note(directory, found)
+        _save_verified(directory, found)
     disk = os.statvfs(Path.home())
     return {
         "digest": _digest(directory),
@@ -301,7 +303,7 @@ def held(name: str, *, verify: bool) -> dict[str, Any]:
 
 
 def _checked(path: Path, known: object) -> list[Any]:
-    """Size, time and sha256, which is believed to be what is known if size and time are."""
+    """Size, time and sha256. A known sha256 is reused if size and time are unchanged."""
     stamp = _stamp(path)
     if isinstance(known, list) and known[:2] == stamp:
         return known
@@ -317,7 +319,7 @@ def _digest(directory: Path) -> str | None:
 
 
 def remove(name: str) -> bool:
-    """Whether there was one."""
+    """Remove a dataset; whether it existed."""
     import shutil
 
     directory = layout.local(layout.dataset_dir(name))
@@ -333,8 +335,8 @@ def _verified(directory: Path) -> dict[str, Any]:
     return raw if isinstance(raw, dict) else {}
 
 
-def _note(directory: Path, verified: dict[str, Any]) -> None:
-    """A full disk costs only the time to read files again."""
+def _save_verified(directory: Path, verified: dict[str, Any]) -> None:
+    """A full disk is no error: the files are hashed again next time."""
     with contextlib.suppress(OSError):
         write_json(directory / VERIFIED, verified)
 

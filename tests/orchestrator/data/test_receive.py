@@ -18,7 +18,7 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import DataSpec
 from phone_agent.data import locks, open_dataset, open_test
 from phone_agent.data import receive as module
-from phone_agent.data.receive import held, receive, remove
+from phone_agent.data.receive import receive, remove, stored_files
 from tests.phone_agent.datasets import stage
 
 
@@ -59,7 +59,7 @@ def test_what_is_meant_for_this_phone_arrives(tmp_path: Path, home: Path, made: 
     raw = stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TEST),)))
     assert take(raw) == [{"phone": "p1-01", "stored": 2, "error": None}]
     assert listing(home) == [MANIFEST_FILE, TEST, ONE]
-    has = held("dots", verify=False)
+    has = stored_files("dots", verify=False)
     assert has["digest"] == made.digest
     assert has["files"] == {file.name: file.sha256 for file in made.files if file.name in {ONE, TEST}}
     assert has["free_bytes"] > 0
@@ -70,7 +70,7 @@ def test_what_changed_since_is_read_again(tmp_path: Path, home: Path, made: Data
     raw = bytearray((home / ONE).read_bytes())
     raw[500] ^= 1
     (home / ONE).write_bytes(raw)
-    files = held("dots", verify=False)["files"]
+    files = stored_files("dots", verify=False)["files"]
     assert files[ONE] != made.train[0].sha256
     assert files[TWO] == made.train[1].sha256
 
@@ -83,8 +83,8 @@ def test_rot_that_leaves_the_time_alone_is_found_when_asked_for(
     raw[500] ^= 1
     (home / ONE).write_bytes(raw)
     os.utime(home / ONE, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert held("dots", verify=False)["files"][ONE] == made.train[0].sha256
-    assert held("dots", verify=True)["files"][ONE] != made.train[0].sha256
+    assert stored_files("dots", verify=False)["files"][ONE] == made.train[0].sha256
+    assert stored_files("dots", verify=True)["files"][ONE] != made.train[0].sha256
 
 
 @pytest.mark.parametrize("worn_out", [{ONE}, {ONE, TWO}], ids=["one", "all"])
@@ -98,10 +98,10 @@ def test_a_file_that_cannot_be_read_is_sent_again_and_replaced(
         (home / name).symlink_to("/proc/self/mem")  # an input/output error for whoever reads it, as of worn-out flash
     good = {file.name: file.sha256 for file in made.train[:2]}
     left = {name: sha256 for name, sha256 in good.items() if name not in worn_out}
-    assert held("dots", verify=True)["files"] == left
-    assert held("dots", verify=False)["files"] == left
+    assert stored_files("dots", verify=True)["files"] == left
+    assert stored_files("dots", verify=False)["files"] == left
     take(raw)
-    assert held("dots", verify=True)["files"] == good
+    assert stored_files("dots", verify=True)["files"] == good
     assert not (home / ONE).is_symlink()
 
 
@@ -120,7 +120,7 @@ def test_a_cut_stream_keeps_whole_files_only(tmp_path: Path, home: Path, made: D
     (answer,) = take(raw[:-cut])
     assert answer["code"] == ErrorCode.TRANSFER_INTERRUPTED
     assert not [path for path in home.iterdir() if path.name.endswith(".part")]
-    assert set(held("dots", verify=True)["files"].items()) <= {(file.name, file.sha256) for file in made.files}
+    assert set(stored_files("dots", verify=True)["files"].items()) <= {(file.name, file.sha256) for file in made.files}
 
 
 def test_what_a_dataset_no_longer_has_goes(tmp_path: Path, home: Path, made: DatasetManifest) -> None:
@@ -130,7 +130,7 @@ def test_what_a_dataset_no_longer_has_goes(tmp_path: Path, home: Path, made: Dat
     take(stream(tmp_path, Delivery(smaller, (stop("p1-01"),))))
     assert listing(home) == [MANIFEST_FILE, ONE]
     assert not (home / ".train-00002.shard.part").exists()
-    assert held("dots", verify=False)["digest"] == smaller.digest
+    assert stored_files("dots", verify=False)["digest"] == smaller.digest
 
 
 def test_a_full_phone_says_so_and_leaves_nothing_half_done(
@@ -139,7 +139,7 @@ def test_a_full_phone_says_so_and_leaves_nothing_half_done(
     def full(self: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module._Keeper, "_accept", full)
+    monkeypatch.setattr(module._FileWriter, "_verify_and_rename", full)
     (answer,) = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),))))
     assert answer["error"] == f"{ONE} cannot be written: No space left on device"
     assert listing(home) == [MANIFEST_FILE]
@@ -174,7 +174,7 @@ def test_a_phone_that_can_keep_nothing_passes_on_what_the_next_one_lacks(
 
 def test_a_next_phone_that_hangs_is_given_up(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follower(monkeypatch, "exec sleep 1000")
-    for name, value in (("PATIENCE", 0.1), ("PIECE", 4096), ("AHEAD", 2)):
+    for name, value in (("STALL_TIMEOUT_S", 0.1), ("CHUNK_BYTES", 4096), ("MAX_QUEUED_CHUNKS", 2)):
         monkeypatch.setattr(module, name, value)
     made = stage(tmp_path / "dots", train=600)  # more than a pipe takes
     every = [file.name for file in made.files]
@@ -190,7 +190,7 @@ def test_a_next_phone_that_takes_all_and_does_not_end_is_given_up(
     tmp_path: Path, home: Path, made: DatasetManifest, monkeypatch: pytest.MonkeyPatch, says: str
 ) -> None:
     follower(monkeypatch, f"cat > /dev/null; {says}exec sleep 1000")
-    for name, value in (("PATIENCE", 1.0), ("SLOWEST", 1 << 40)):
+    for name, value in (("STALL_TIMEOUT_S", 1.0), ("MIN_BYTES_PER_S", 1 << 40)):
         monkeypatch.setattr(module, name, value)
     first, second = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE), stop("p1-02", ONE)))))
     assert first == {"phone": "p1-01", "stored": 1, "error": None}
@@ -217,7 +217,7 @@ def test_what_lies_here_is_told_on_a_full_disk(
 ) -> None:
     take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE),))))
     monkeypatch.setattr(module, "write_json", _full)
-    assert held("dots", verify=True)["files"] == {ONE: made.train[0].sha256}
+    assert stored_files("dots", verify=True)["files"] == {ONE: made.train[0].sha256}
 
 
 def test_what_a_run_learns_from_is_not_changed_under_it(tmp_path: Path, home: Path, made: DatasetManifest) -> None:
@@ -264,4 +264,4 @@ def test_removed(tmp_path: Path, home: Path, made: DatasetManifest) -> None:
     assert remove("dots") is True
     assert not home.exists()
     assert remove("dots") is False
-    assert held("dots", verify=True)["files"] == {}
+    assert stored_files("dots", verify=True)["files"] == {}

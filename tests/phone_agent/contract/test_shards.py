@@ -25,7 +25,7 @@ from phone_agent.contract.dataset_manifest import (
 from phone_agent.contract.sharding import partition_span
 from phone_agent.contract.shards import HEADER_BYTES, Header, ShardError, open_shard, unpack_header, write_shard
 from phone_agent.data import Dataset, open_dataset, open_test
-from phone_agent.data.receive import held
+from phone_agent.data.receive import stored_files
 from phone_agent.data.staged import Staged, read_manifest
 from phone_agent.data.synthetic import Synthetic
 from tests.phone_agent.datasets import CLASSES, SHAPE, damage, spec_of, stage
@@ -187,14 +187,14 @@ def test_a_file_found_damaged_is_not_believed_any_more(home: Path, place: int) -
     """What was checked when it arrived is looked up by size and time, and rot changes neither."""
     directory, manifest = staged(home)
     path = directory / "train-00000.shard"
-    assert held("dots", verify=False)["files"][path.name] == manifest.train[0].sha256
+    assert stored_files("dots", verify=False)["files"][path.name] == manifest.train[0].sha256
     before = path.stat()
     damage(path, place)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert held("dots", verify=False)["files"][path.name] == manifest.train[0].sha256
+    assert stored_files("dots", verify=False)["files"][path.name] == manifest.train[0].sha256
     with pytest.raises(ShardError, match="is damaged"):
         everything(open_dataset(spec_of(manifest), 0))
-    assert held("dots", verify=False)["files"][path.name] != manifest.train[0].sha256
+    assert stored_files("dots", verify=False)["files"][path.name] != manifest.train[0].sha256
 
 
 def test_a_replacement_comes_from_the_phones_own_share(home: Path) -> None:
