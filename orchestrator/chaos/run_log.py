@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.errors import UsageError
 from orchestrator.records.causes import Cause, parse_cause
-from orchestrator.records.events import Event, parse_event
+from orchestrator.records.events import Event
 from orchestrator.records.incidents import IncidentKind
 from orchestrator.records.record import RunStore
+from orchestrator.records.run_tail import EventTail
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class RunLog:
     steps: list[Step] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     phones: list[tuple[str, ...]] = field(default_factory=list)  # of each attempt, in rank order
-    _offsets: dict[Path, int] = field(default_factory=dict)
+    _tails: dict[Path, EventTail] = field(default_factory=dict)
 
     def update(self) -> None:
         """Read what is new."""
@@ -81,16 +82,8 @@ class RunLog:
         self.phones.append(tuple(rank.phone for rank in spec.ranks))
         return True
 
-    def _new_events(self, path: Path) -> list[Event]:
-        """From complete lines only."""
-        if not path.exists():
-            return []
-        with path.open("rb") as file:
-            file.seek(self._offsets.get(path, 0))
-            new = file.read()
-        complete = new[: new.rfind(b"\n") + 1]
-        self._offsets[path] = self._offsets.get(path, 0) + len(complete)
-        return [event for line in complete.splitlines() if (event := parse_event(line))]
+    def _new_events(self, path: Path) -> Iterator[Event]:
+        return self._tails.setdefault(path, EventTail(path)).poll()
 
 
 def _parse_incident(event: Event, now: float) -> Incident:

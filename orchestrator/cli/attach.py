@@ -71,18 +71,21 @@ def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) ->
     from orchestrator.launch.context import LaunchContext
     from orchestrator.records.checkpoints import remove_from_phones
     from orchestrator.records.record import RunStore
+    from orchestrator.records.run_tail import RunTail
     from orchestrator.supervisor.supervisor import Supervisor, supervisor_lock
     from orchestrator.view.console import print_json
     from orchestrator.view.run_summary import print_summary, summary_json
-    from orchestrator.view.run_view import open_run_view
+    from orchestrator.view.run_view import open_run_view, watch_run
 
     store = RunStore(session.state.runs)
     with (
         supervisor_lock(store, record.run_id) as locked,
         open_run_view(store.spec(record.run_id, record.attempt)) as view,
     ):
+        if not locked:
+            return watch_run(RunTail(store, record.run_id), view).progress.state
         context = LaunchContext(session.cluster, session.state, fleet, view.phase)
-        supervisor = Supervisor(context, record, view.update, view.disconnected, supervising=locked)
+        supervisor = Supervisor(context, record, view.update, view.disconnected)
         supervisor.run()
     progress, diagnosis, spec = supervisor.progress, supervisor.diagnosis, supervisor.spec
     head = session.cluster.phone(supervisor.record.head)

@@ -140,6 +140,12 @@ class RunStore:
         except (OSError, SchemaError) as error:
             raise UsageError(f"damaged record of run {run_id}: {error}") from None
 
+    def read(self, run_id: str) -> RunRecord:
+        record = _read(self.directory(run_id) / "record.json")
+        if record is None:
+            raise UsageError(f"damaged or missing record of run {run_id}", remedy="clusterctl runs")
+        return record
+
     def all(self) -> tuple[RunRecord, ...]:
         """Oldest first, without damaged records."""
         return tuple(sorted(self._readable(), key=lambda record: (record.created, record.run_id)))

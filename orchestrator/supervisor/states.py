@@ -33,7 +33,6 @@ class RunContext:
     record: RunRecord
     spec: RunSpec  # of the newest attempt
     history: FailureHistory = field(default_factory=FailureHistory)
-    supervising: bool = True  # False: another process of this computer supervises, this one only observes
     was_over: bool = False  # when it was attached to: then there is nothing to do but to report how it ended
 
 
@@ -65,7 +64,7 @@ class Diagnosing:
 
 @dataclass(frozen=True)
 class Recovering:
-    """The next attempt is being started: by this process, or by the one that supervises."""
+    """The next attempt is being started."""
 
     context: RunContext
     failure: Diagnosis | None  # None: the attempt yielded so that phones can rejoin
@@ -171,19 +170,6 @@ class StartFailed:
     rejected_by: tuple[str, ...] = ()  # phones that did not accept the files
 
 
-@dataclass(frozen=True)
-class RecordChanged:
-    """The process that supervises has started the next attempt, or has given up."""
-
-    record: RunRecord
-    spec: RunSpec
-
-
-@dataclass(frozen=True)
-class SupervisorSilent:
-    """The process that supervises did neither."""
-
-
 SupervisorEvent = (
     RunReported
     | StepCompleted
@@ -198,8 +184,6 @@ SupervisorEvent = (
     | AttemptTerminated
     | AttemptStarted
     | StartFailed
-    | RecordChanged
-    | SupervisorSilent
 )
 
 # ----------------------------------------------------------------------------------------------------------- actions
@@ -278,11 +262,6 @@ class ReleasePhones:
     free_memory: bool
 
 
-@dataclass(frozen=True)
-class WaitForSupervisor:
-    """Answered by RecordChanged or SupervisorSilent."""
-
-
 Action = (
     ProbePhones
     | BackOff
@@ -295,5 +274,4 @@ Action = (
     | ReportRecovery
     | RequestYield
     | ReleasePhones
-    | WaitForSupervisor
 )

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 SAVE_EVERY_S = 5.0
 REJOIN_MIN_ETA_S = 20.0  # with less training left, a restart for returning phones does not pay
-OTHER_SUPERVISOR_S = 180.0  # for the process that supervises to restart a run
 _LOG_TAIL_BYTES = 65536
 _LAST_EVENTS = frozenset({"done", "yield"})  # of an attempt: no step is due any more, and ranks may end one by one
 
@@ -74,7 +73,7 @@ def supervisor_lock(store: RunStore, run_id: str) -> Iterator[bool]:
 
 
 class Supervisor:
-    """`progress` and `diagnosis` say how the run ended. If not `supervising`, it only observes another process."""
+    """`progress` and `diagnosis` say how the run ended."""
 
     def __init__(
         self,
@@ -82,18 +81,15 @@ class Supervisor:
         record: RunRecord,
         on_event: OnEvent,
         on_disconnect: Callable[[str], None],
-        *,
-        supervising: bool = True,
     ) -> None:
         self._launch, self._store, self._fleet = launch, launch.store, launch.fleet
         self._on_disconnect = on_disconnect
         spec = self._store.spec(record.run_id, record.attempt)
-        context = RunContext(record, spec, supervising=supervising, was_over=record.over)
+        context = RunContext(record, spec, was_over=record.over)
         self._state: states.State = Following(context)
         self._pending: deque[states.Action] = deque()
         self._puller = CheckpointPuller(lambda event: fetch_announced(self._store, record.run_id, event, self._head))
-        pulls = supervising and not record.over
-        self._recorder = EventRecorder(self._store, record, on_event, self._puller if pulls else None)
+        self._recorder = EventRecorder(self._store, record, on_event, None if record.over else self._puller)
         self._timing = RecoveryTiming()
         self._step_timeout = StepTimeout()
         self._last_event_at = self._saved_at = time.monotonic()
@@ -124,8 +120,7 @@ class Supervisor:
                     self._follow_attempt()
                     self._execute_pending()
             finally:
-                if self._context.supervising:
-                    self._save()
+                self._save()
         self._puller.close()
 
     # ------------------------------------------------------------------------------------------ events and actions
@@ -158,7 +153,7 @@ class Supervisor:
     def _context(self) -> RunContext:
         return self._state.following.context if isinstance(self._state, states.Diagnosing) else self._state.context
 
-    def _execute(self, action: states.Action) -> states.SupervisorEvent | None:  # noqa: C901, PLR0911  (a table)
+    def _execute(self, action: states.Action) -> states.SupervisorEvent | None:  # noqa: C901  (a table)
         match action:
             case states.ProbePhones():
                 return self._probe()
@@ -184,8 +179,6 @@ class Supervisor:
             case states.ReleasePhones():
                 self.progress.state = "failed"
                 terminate(self._fleet, self.record.run_id, self._fleet.phones, free_memory=action.free_memory)
-            case states.WaitForSupervisor():
-                return self._wait_for_supervisor()
         return None
 
     # --------------------------------------------------------------------------------------------------- following
@@ -223,9 +216,9 @@ class Supervisor:
             self._dispatch_in_stream(states.RunReported())
         if event.kind in _LAST_EVENTS:
             self._step_timeout = StepTimeout()
-        if self._context.supervising and time.monotonic() - self._saved_at > SAVE_EVERY_S:
+        if time.monotonic() - self._saved_at > SAVE_EVERY_S:
             self._save()
-        if event.kind == "heartbeat" and self._context.supervising:
+        if event.kind == "heartbeat":
             self._check_progress()
         if self._abandoned:
             raise _AttemptAbandoned
@@ -315,15 +308,6 @@ class Supervisor:
         )
         spec = replace(spec, resume=layout.RESUME_FILE if checkpoint else "")
         return spec, InitialState.load(spec, directory, checkpoint)
-
-    def _wait_for_supervisor(self) -> states.RecordChanged | states.SupervisorSilent:
-        deadline = time.monotonic() + OTHER_SUPERVISOR_S
-        while time.monotonic() < deadline:
-            record = self._store.find(self.record.run_id)
-            if record.over or record.attempt != self.record.attempt:
-                return states.RecordChanged(record, self._store.spec(record.run_id, record.attempt))
-            time.sleep(1.0)
-        return states.SupervisorSilent()
 
     # --------------------------------------------------------------------------------------------------- reporting
 

@@ -61,12 +61,10 @@ def _while_following(state: Following, event: SupervisorEvent, now: float) -> De
             return _heard(state), ()
         case states.StepCompleted():
             return _stepped(state, event)
-        case states.StepOverdue() if context.supervising:
+        case states.StepOverdue():
             return Diagnosing(_suspicious(state, now), states.Question.STEP_OVERDUE), (states.ProbePhones(),)
-        case states.StreamBroken() if context.supervising:
-            return Diagnosing(_suspicious(state, now), states.Question.STREAM_BROKEN), (states.ProbePhones(),)
         case states.StreamBroken():
-            return _suspicious(state, now), ()
+            return Diagnosing(_suspicious(state, now), states.Question.STREAM_BROKEN), (states.ProbePhones(),)
         case states.AttemptEnded() if event.run_state in _FAILED:
             failed = replace(state, fault_seen_at=now)
             return Diagnosing(failed, states.Question.ATTEMPT_FAILED), (states.ExamineFailure(),)
@@ -76,7 +74,7 @@ def _while_following(state: Following, event: SupervisorEvent, now: float) -> De
             return Finished(context), ()
         case states.FollowRefused():
             return _recover(replace(state, fault_seen_at=state.fault_seen_at or now), event.diagnosis, now)
-        case states.PhonesReturned() if context.supervising and state.stepped and not state.yielding:
+        case states.PhonesReturned() if state.stepped and not state.yielding:
             return state, (states.RequestYield(event.phones),)
         case states.YieldAccepted():
             verbs = ("answers", "rejoins") if len(event.phones) == 1 else ("answer", "rejoin")
@@ -145,8 +143,6 @@ def _recover(before: Following | Recovering, failure: Diagnosis, now: float) -> 
     context = before.context
     if context.was_over:
         return Finished(context, failure), ()
-    if not context.supervising:
-        return _restart(before, failure, now)
     context = replace(context, history=context.history.after_failure(failure))
     if refusal := restart_limit_reached(context.record, context.history, failure):
         return _give_up(context, refusal, failure)
@@ -155,8 +151,6 @@ def _recover(before: Following | Recovering, failure: Diagnosis, now: float) -> 
 
 def _restart(before: Following | Recovering, failure: Diagnosis | None, now: float) -> Decision:
     context = before.context
-    if not context.supervising:
-        return Recovering(context, failure, now), (states.WaitForSupervisor(),)
     restarts = context.record.restarts + (failure is not None)
     context = replace(context, record=replace(context.record, state="recovering", restarts=restarts))
     seen_at = before.fault_seen_at if failure else None
@@ -164,29 +158,19 @@ def _restart(before: Following | Recovering, failure: Diagnosis | None, now: flo
     return state, (states.SaveRecord(context.record), states.TerminateAttempt(before.unreachable))
 
 
-def _while_recovering(state: Recovering, event: SupervisorEvent, now: float) -> Decision:  # noqa: PLR0911  (a table)
+def _while_recovering(state: Recovering, event: SupervisorEvent, now: float) -> Decision:
     match event:
         case states.AttemptTerminated():
             return _select(state, event, now)
         case states.AttemptStarted():
-            return _follow_next(state, event), ()
+            context = replace(state.context, record=event.record, spec=event.spec)
+            return Following(context, restarted=True, unreachable=state.unreachable), ()
         case states.StartFailed():
             history = state.context.history.after_staging_failure(event.rejected_by)
             context = replace(state.context, record=event.record, spec=event.spec, history=history)
             return _recover(replace(state, context=context), event.diagnosis, now)
-        case states.RecordChanged() if event.record.over:
-            return Finished(replace(state.context, record=event.record, spec=event.spec)), ()
-        case states.RecordChanged():
-            return _follow_next(state, event), ()
-        case states.SupervisorSilent():
-            return Finished(state.context), ()
         case _:
             return state, ()
-
-
-def _follow_next(state: Recovering, event: states.AttemptStarted | states.RecordChanged) -> Following:
-    context = replace(state.context, record=event.record, spec=event.spec)
-    return Following(context, restarted=context.supervising, unreachable=state.unreachable)
 
 
 def _select(state: Recovering, event: states.AttemptTerminated, now: float) -> Decision:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 NO_ROUTE = "ssh: connect to host 10.77.2.2 port 8022: No route to host\n"
 
 
-def supervise(store: RunStore, record: RunRecord, log: str = "", **options: Any) -> tuple[Supervisor, list[str]]:
+def supervise(store: RunStore, record: RunRecord, log: str = "") -> tuple[Supervisor, list[str]]:
     """Run a supervisor whose head phone has this log of mpirun. Also returns the kinds of events that it showed."""
     head = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(stdout=log))
     fleet = SimpleNamespace(phones=FOUR, connection=lambda _phone: head)
     cluster = SimpleNamespace(phone=lambda name: next(phone for phone in FOUR if phone.name == name))
     context = cast("LaunchContext", SimpleNamespace(store=store, fleet=fleet, cluster=cluster))
     shown: list[str] = []
-    made = Supervisor(context, record, lambda _, event: shown.append(event.kind), lambda _: None, **options)
+    made = Supervisor(context, record, lambda _, event: shown.append(event.kind), lambda _: None)
     made.run()
     return made, shown
 
@@ -68,12 +68,6 @@ def test_the_error_of_an_earlier_attempt_is_not_blamed_for_one_that_never_starte
     assert failed.diagnosis is not None
     assert (failed.diagnosis.cause, failed.diagnosis.phone) == (Cause.LOGIN_FAILED, "p2-02")
     assert shown == ["error", "end"], "events of the first attempt are replayed"
-
-
-def test_an_observer_does_not_write_the_record(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "follow", follow_nothing_but_the_end("done"))
-    supervise(store, store.create(SPEC), supervising=False)
-    assert store.find(None).state == "staging"
 
 
 def test_only_one_process_supervises(store: RunStore) -> None:

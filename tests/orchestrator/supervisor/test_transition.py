@@ -29,7 +29,6 @@ from orchestrator.supervisor.states import (
     PhonesReturned,
     ProbePhones,
     Question,
-    RecordChanged,
     RecordIncident,
     Recovering,
     ReleasePhones,
@@ -45,9 +44,7 @@ from orchestrator.supervisor.states import (
     StepOverdue,
     StreamBroken,
     SupervisorEvent,
-    SupervisorSilent,
     TerminateAttempt,
-    WaitForSupervisor,
     YieldAccepted,
 )
 from orchestrator.supervisor.transition import QUORUM_S, STALL_S, UNREPORTED_STEPS, transition
@@ -55,7 +52,6 @@ from tests.orchestrator.supervisor.samples import FOUR, KILLED, SPEC, idle, reco
 
 NOW = 1000.0
 CONTEXT = RunContext(record(), SPEC)
-OBSERVING = replace(CONTEXT, supervising=False)
 WAS_OVER = replace(CONTEXT, was_over=True)
 FOLLOWING = Following(CONTEXT)
 TRAINING = Following(CONTEXT, stepped=True)
@@ -133,27 +129,12 @@ def decide(state: State, event: SupervisorEvent) -> tuple[State, list[type[Actio
             Finished,
             [SaveRecord, ReleasePhones],
         ),
-        # Observing: another process supervises
-        (Following(OBSERVING), StepOverdue(), Following, []),
-        (Following(OBSERVING), StreamBroken(), Following, []),
-        (Following(OBSERVING), AttemptEnded("failed"), Diagnosing, [ExamineFailure]),
-        (Following(OBSERVING), AttemptEnded("yielded"), Recovering, [WaitForSupervisor]),
-        (Following(OBSERVING, stepped=True), PhonesReturned(FOUR[:1]), Following, []),
-        (
-            Diagnosing(Following(OBSERVING), Question.ATTEMPT_FAILED),
-            FailureExamined(KILLED),
-            Recovering,
-            [EndDetection, WaitForSupervisor],
-        ),
-        (Recovering(OBSERVING, KILLED, NOW), RecordChanged(record(attempt=1), SECOND), Following, []),
-        (Recovering(OBSERVING, KILLED, NOW), RecordChanged(record(state="failed"), SPEC), Finished, []),
-        (Recovering(OBSERVING, KILLED, NOW), SupervisorSilent(), Finished, []),
         # A run that was over before it was attached to
         (Following(WAS_OVER), AttemptEnded("failed"), Diagnosing, [ExamineFailure]),
         (Following(WAS_OVER), AttemptEnded("yielded"), Finished, []),
         (Diagnosing(Following(WAS_OVER), Question.ATTEMPT_FAILED), FailureExamined(KILLED), Finished, [EndDetection]),
         # Events that a state does not expect
-        (FOLLOWING, SupervisorSilent(), Following, []),
+        (FOLLOWING, AttemptStarted(record(attempt=1), SECOND), Following, []),
         (stalled(), StepOverdue(), Diagnosing, []),
         (RECOVERING, StepOverdue(), Recovering, []),
         (Finished(CONTEXT), StepOverdue(), Finished, []),
