@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.durability import DiskLog
 from tests.labs import TestLab, running_lab
 
 # Hypothesis: no deadlines, because the machine may be busy.
@@ -16,6 +17,11 @@ settings.load_profile("clusterctl")
 
 # A background job of a script ignores SIGINT, and so would the processes to which tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def disk_log(monkeypatch: pytest.MonkeyPatch) -> DiskLog:
+    return DiskLog(monkeypatch)
 
 
 @pytest.fixture(scope="session")

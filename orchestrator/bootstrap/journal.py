@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -18,6 +17,7 @@ from orchestrator.bootstrap.adb import AdbError
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.paths import ClusterState
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.files import write_bytes
 
 
 @dataclass
@@ -52,9 +52,7 @@ class Journal:
             yield self._read(serial) or JournalEntry(serial, phone.name)
 
     def save(self, entry: JournalEntry) -> None:
-        part = self.path(entry.serial).with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(asdict(entry), indent=2) + "\n", encoding="utf-8")
-        part.replace(self.path(entry.serial))
+        write_bytes(self.path(entry.serial), json.dumps(asdict(entry), indent=2).encode() + b"\n")
 
     def remaining(self, cluster: Cluster) -> tuple[Phone, ...]:
         """Phones of the inventory that have never finished a bootstrap."""

@@ -15,7 +15,7 @@ from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.paths import state_dir
 from phone_agent.contract.dataset_manifest import MANIFEST_FILE, NAME, DatasetManifest, ShardFile, parse_manifest
 from phone_agent.contract.errors import AgentError
-from phone_agent.contract.files import read_json, write_json
+from phone_agent.contract.files import read_json, sync_directory, write_json
 from phone_agent.contract.schema import SYNTHETIC
 
 ORIGIN = "origin.json"  # source path and import options
@@ -109,6 +109,7 @@ class Store:
             try:
                 yield new
                 new.rename(self.root / name)
+                sync_directory(self.root)
             except BaseException:
                 shutil.rmtree(new, ignore_errors=True)
                 raise

@@ -12,8 +12,6 @@ from __future__ import annotations
 import base64
 import fcntl
 import hashlib
-import os
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,6 +22,7 @@ from orchestrator.errors import PhoneError
 from orchestrator.fleet.result import Phase
 from orchestrator.inventory.model import Phone
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.files import write_bytes
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,7 @@ class HostKeys:
         return [pin.owner for pin in self._pins.values() if pin.key == key and pin.host != mine]
 
     def _save(self, lines: list[str]) -> None:
-        descriptor, temporary = tempfile.mkstemp(dir=self._path.parent, prefix=".known_hosts-")  # mode 0600
-        with os.fdopen(descriptor, "w") as file:
-            file.writelines(line + "\n" for line in lines)
-        Path(temporary).replace(self._path)
+        write_bytes(self._path, "".join(f"{line}\n" for line in lines).encode())
         self._pins = _index(lines)
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shlex
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import ClusterctlError, UsageError
+from phone_agent.contract.files import write_bytes
 
 if TYPE_CHECKING:
     from paramiko import PKey
@@ -16,15 +21,31 @@ if TYPE_CHECKING:
 
 def ensure_keypair(path: Path, comment: str) -> Path:
     """Create `path` and `path.pub` if missing. Returns the public key file."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     public = path.with_name(path.name + ".pub")
-    if not (path.exists() and public.exists()):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".keygen-") as scratch:
-            fresh = Path(scratch) / "key"
-            _keygen("-t", "ed25519", "-N", "", "-C", comment, "-f", str(fresh))
-            fresh.with_name("key.pub").replace(public)
-            fresh.replace(path)  # last, so that a private key always has a public key
+    with _locked(path.parent):
+        if not (path.exists() and public.exists()):
+            _create_keypair(path, public, comment)
     return public
+
+
+def _create_keypair(path: Path, public: Path, comment: str) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".keygen-") as scratch:
+        fresh = Path(scratch) / "key"
+        _keygen("-t", "ed25519", "-N", "", "-C", comment, "-f", str(fresh))
+        write_bytes(public, fresh.with_name("key.pub").read_bytes())
+        write_bytes(path, fresh.read_bytes())  # last, so that a private key always has a public key
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Two first commands at the same time must use the same key pair."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def load_private_key(path: Path) -> PKey:

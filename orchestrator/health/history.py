@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from orchestrator.health.doctor_facts import DoctorFacts
 from orchestrator.health.observation import PreviousFacts
 from orchestrator.inventory.model import Phone
+from phone_agent.contract.files import write_json
 
 
 def load_history(path: Path) -> dict[str, PreviousFacts]:
@@ -28,9 +28,7 @@ def update_history(path: Path, facts: Mapping[Phone, DoctorFacts], now: float) -
     history = load_history(path)
     history.update({phone.name: _summary(each, now) for phone, each in facts.items()})
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps({name: asdict(each) for name, each in history.items()}) + "\n", encoding="utf-8")
-    part.replace(path)
+    write_json(path, {name: asdict(each) for name, each in history.items()})
 
 
 def _summary(facts: DoctorFacts, now: float) -> PreviousFacts:

@@ -13,6 +13,7 @@ from phone_agent.api import models
 from phone_agent.api.weights import State, load_pretrained, to_state_dict
 from phone_agent.contract import layout, safetensors
 from phone_agent.contract.errors import AgentError
+from phone_agent.contract.files import write_bytes
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -33,7 +34,7 @@ class InitialState:
     def save(self, spec: RunSpec, directory: Path) -> None:
         """Writes network and weights beside the run's record: restarts and later uses of its checkpoints need them."""
         if self.model_source is not None:
-            (directory / spec.model_file).write_bytes(self.model_source)
+            write_bytes(directory / spec.model_file, self.model_source)
         if self.weights is not None:
             safetensors.write(directory / spec.weights, self.weights)
 

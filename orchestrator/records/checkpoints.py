@@ -9,7 +9,6 @@ import binascii
 import hashlib
 import re
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from orchestrator.fleet import agent
 from orchestrator.records.events import Event, Progress
 from orchestrator.text import one_line
 from phone_agent.contract import layout
+from phone_agent.contract.files import atomic_write
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
@@ -166,17 +166,10 @@ def fetch(connection: PhoneConnection, run_id: str, info: CheckpointInfo, direct
 
 def _receive(connection: PhoneConnection, run_id: str, info: CheckpointInfo, path: Path) -> None:
     remote = layout.run_dir(run_id) / info.name
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            digest = _copy(connection, str(remote), info, file)
-        except BaseException:
-            Path(file.name).unlink()
-            raise
-    if digest != info.sha256:
-        Path(file.name).unlink()
-        message = f"{info.name} arrived damaged (its sha256 differs from the announced one)"
-        raise FetchError(message, remedy=f"clusterctl attach {run_id}")
-    Path(file.name).replace(path)
+    with atomic_write(path) as file:
+        if _copy(connection, str(remote), info, file) != info.sha256:
+            message = f"{info.name} arrived damaged (its sha256 differs from the announced one)"
+            raise FetchError(message, remedy=f"clusterctl attach {run_id}")
 
 
 def _copy(connection: PhoneConnection, remote: str, info: CheckpointInfo, file: IO[bytes]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from enum import StrEnum
@@ -29,6 +30,8 @@ class Incidents:
         incident = {"event": "incident", "time": now, "kind": kind, "message": message, **fields}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(incident) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         return Event("incident", now, fields=incident)
 
     def after(self, attempt: int) -> Iterator[Event]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from orchestrator.errors import UsageError
 from orchestrator.records.events import FINAL_STATES, Progress
 from phone_agent.contract import layout
+from phone_agent.contract.files import sync_directory, write_bytes
 from phone_agent.contract.schema import RunSpec, SchemaError
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9_.-]{1,40}-[0-9a-f]{4}")
@@ -96,9 +97,10 @@ class RunStore:
             parent=spec.parent or None,
         )
         fresh = self._fresh_directory()
-        (fresh / "run.json").write_text(spec.to_json(), encoding="utf-8")
+        write_bytes(fresh / "run.json", spec.to_json().encode())
         _write(fresh, record)
         fresh.rename(self.directory(spec.run_id))
+        sync_directory(self.root)
         return record
 
     def _fresh_directory(self) -> Path:
@@ -112,7 +114,8 @@ class RunStore:
         """Record the attempt before any phone is asked, so that its number is never used twice."""
         directory = self.attempt_directory(spec.run_id, spec.attempt)
         directory.mkdir(exist_ok=True)
-        (directory / "run.json").write_text(spec.to_json(), encoding="utf-8")
+        write_bytes(directory / "run.json", spec.to_json().encode())
+        sync_directory(directory.parent)
         names = tuple(rank.phone for rank in spec.ranks)
         begun = replace(record, attempt=spec.attempt, head=names[0], phones=names, state="starting")
         self.save(begun)
@@ -170,9 +173,7 @@ class RunStore:
 
 
 def _write(directory: Path, record: RunRecord) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
-        json.dump(asdict(record), file, indent=2)
-    Path(file.name).replace(directory / "record.json")
+    write_bytes(directory / "record.json", json.dumps(asdict(record), indent=2).encode())
 
 
 def _read(path: Path) -> RunRecord | None:

@@ -55,7 +55,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, replaced atomically: a temporary file in the same directory, then a rename.
+    """A file to write to, replaced atomically and durably: after a power cut, it has the old or the new content.
 
     Errors name `path`, which the user may have chosen, not the temporary file.
     """
@@ -77,6 +77,16 @@ def _temporary_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
+        sync_directory(path.parent)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def sync_directory(directory: Path) -> None:
+    """A rename survives a power cut only once its directory is synced."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

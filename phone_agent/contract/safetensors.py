@@ -102,9 +102,7 @@ def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] 
     """The file's sha256. The file is there whole or not at all, also after a power cut."""
     ordered = _ordered(tensors)
     with atomic_write(path) as file:
-        digest = _write(file, ordered, _described(ordered, metadata or {}))
-    _sync_directory(path.parent)
-    return digest
+        return _write(file, ordered, _described(ordered, metadata or {}))
 
 
 def _read(file: BinaryIO) -> Content:
@@ -250,12 +248,3 @@ def _write(file: BinaryIO, tensors: Mapping[str, Array], header: bytes) -> str:
         digest.update(plain)
         file.write(plain)
     return digest.hexdigest()
-
-
-def _sync_directory(directory: Path) -> None:
-    """A rename is kept over a power cut only once its directory is."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.files import atomic_write
 
 MAGIC = b"CCSHARD2"
 FIELDS = struct.Struct("<8s4I")
@@ -95,19 +96,11 @@ def write_shard(path: Path, images: Images, labels: Labels) -> None:
     """Writes the file atomically."""
     pixels, classes = np.ascontiguousarray(images, np.uint8), np.ascontiguousarray(labels, "<u2")
     height, width, channels = pixels.shape[1:]
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(Header(len(pixels), (height, width, channels)).pack())
-            file.write(pixels.data)
-            file.write(classes.data)
-            file.write(sample_checksums(pixels, classes).data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with atomic_write(path) as file:
+        file.write(Header(len(pixels), (height, width, channels)).pack())
+        file.write(pixels.data)
+        file.write(classes.data)
+        file.write(sample_checksums(pixels, classes).data)
 
 
 def sample_checksums(images: Images, labels: NDArray[np.uint16]) -> NDArray[np.uint32]:

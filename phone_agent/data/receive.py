@@ -130,6 +130,7 @@ class _FileWriter:
         self._attempt(self._verify_and_rename)
 
     def finish(self) -> None:
+        """Also makes the renames durable: the directory is synced once for all files."""
         _save_verified(self._directory, self._verified)
 
     def abandon(self) -> None:
@@ -145,6 +146,8 @@ class _FileWriter:
     def _verify_and_rename(self) -> None:
         if self._file is None:
             return
+        self._file.flush()
+        os.fsync(self._file.fileno())
         self._file.close()
         if self._digest.hexdigest() != self._expected.sha256:
             name = self._expected.name

@@ -19,6 +19,7 @@ from phone_agent.contract.schema import DataSpec
 from phone_agent.data import locks, open_dataset, open_test
 from phone_agent.data import receive as module
 from phone_agent.data.receive import receive, remove, stored_files
+from tests.durability import DiskLog
 from tests.phone_agent.datasets import stage
 
 
@@ -63,6 +64,14 @@ def test_what_is_meant_for_this_phone_arrives(tmp_path: Path, home: Path, made: 
     assert has["digest"] == made.digest
     assert has["files"] == {file.name: file.sha256 for file in made.files if file.name in {ONE, TEST}}
     assert has["free_bytes"] > 0
+
+
+def test_what_arrived_survives_a_power_cut(
+    tmp_path: Path, home: Path, made: DatasetManifest, disk_log: DiskLog
+) -> None:
+    take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TEST),))))
+    assert disk_log.is_durable(home / ONE)
+    assert disk_log.is_durable(home / TEST)
 
 
 def test_what_changed_since_is_read_again(tmp_path: Path, home: Path, made: DatasetManifest) -> None:

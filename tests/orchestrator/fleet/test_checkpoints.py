@@ -24,6 +24,7 @@ from orchestrator.records.checkpoints import (
 from orchestrator.records.events import Event, Progress
 from orchestrator.records.record import RunStore
 from phone_agent.contract import layout
+from tests.durability import DiskLog
 from tests.orchestrator.fleet.servers import Server
 from tests.phone_agent.phones import run_spec
 
@@ -81,6 +82,12 @@ def test_fetch_writes_the_checkpoint_and_deletes_older_ones(phone: PhoneConnecti
     assert path.read_bytes() == CONTENT
     assert list(here.iterdir()) == [path]
     assert newest_local(here) == path
+
+
+def test_a_fetched_checkpoint_survives_a_power_cut(
+    phone: PhoneConnection, run: str, here: Path, disk_log: DiskLog
+) -> None:
+    assert disk_log.is_durable(fetch(phone, run, info(), here))
 
 
 def test_a_checkpoint_that_is_here_already_is_not_fetched_again(

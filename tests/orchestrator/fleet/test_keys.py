@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,16 @@ def test_a_pair_is_made_once(tmp_path: Path) -> None:
     assert ensure_keypair(path, "again") == public
     assert path.read_bytes() == before
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["id_ed25519", "id_ed25519.pub"]
+
+
+def test_two_first_commands_at_the_same_time_get_the_same_pair(tmp_path: Path) -> None:
+    """Without a lock, the private key of one and the public key of the other may stay."""
+    path = tmp_path / "new/id_ed25519"
+    with ThreadPoolExecutor(8) as pool:
+        shown = list(pool.map(lambda number: ensure_keypair(path, f"{number}").read_text(), range(8)))
+    assert len(set(shown)) == 1
+    done = subprocess.run(["ssh-keygen", "-y", "-f", path], capture_output=True, text=True, check=True)
+    assert done.stdout == shown[0]
 
 
 def test_a_missing_key_is_told_before_anything_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

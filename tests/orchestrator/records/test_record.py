@@ -9,6 +9,7 @@ from orchestrator.errors import UsageError
 from orchestrator.launch.next_attempt import next_attempt
 from orchestrator.records.events import Progress
 from orchestrator.records.record import RUN_ID, RunStore
+from tests.durability import DiskLog
 from tests.orchestrator.launch.samples import phones, spec
 
 OTHER = "20260131-130000-lenet-00bb"
@@ -37,6 +38,16 @@ def test_a_launch_killed_while_writing_leaves_no_run(store: RunStore) -> None:
     third = store.create(replace(spec(), run_id=OTHER.replace("00bb", "00cc")))
     assert sorted(path.name for path in store.root.iterdir()) == sorted(record.run_id for record in store.all())
     assert store.spec(third.run_id).run_id == third.run_id
+
+
+def test_a_record_survives_a_power_cut(store: RunStore, disk_log: DiskLog) -> None:
+    third = store.create(replace(spec(), run_id=OTHER.replace("00bb", "00cc")))
+    store.save(replace(third, state="running"))
+    store.begin_attempt(third, next_attempt(store.spec(third.run_id), phones(4)[1:], 1))
+    directory = store.directory(third.run_id)
+    assert disk_log.is_durable(directory / "record.json")
+    assert disk_log.is_durable(directory / "attempt-1" / "run.json")
+    assert disk_log.is_synced(store.root)
 
 
 def test_the_newest_run_is_the_default(store: RunStore) -> None:

@@ -10,10 +10,13 @@ import pytest
 
 from phone_agent.contract import safetensors
 from phone_agent.contract.files import write_bytes
+from phone_agent.contract.shards import write_shard
+from tests.durability import DiskLog
 
 WRITERS: list[Callable[[Path], object]] = [
     lambda path: write_bytes(path, b"whole"),
     lambda path: safetensors.write(path, {"w": np.zeros(3)}),
+    lambda path: write_shard(path, np.zeros((2, 4, 4, 3), np.uint8), np.zeros(2, np.uint16)),
 ]
 
 
@@ -41,3 +44,11 @@ def test_a_full_disk_is_not_blamed_on_the_file(
         write(tmp_path / "file")
     assert refused.value.filename is None
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_content_is_on_disk_before_its_name_and_the_name_before_the_call_returns(
+    tmp_path: Path, write: Callable[[Path], object], disk_log: DiskLog
+) -> None:
+    write(tmp_path / "file")
+    assert disk_log.is_durable(tmp_path / "file")
