@@ -26,10 +26,9 @@ from typing import Any, TypeAlias
 
 from orchestrator.errors import ClusterctlError, InventoryError
 from orchestrator.inventory.document import NULLS
-from orchestrator.inventory.grammar import LARGEST_SWITCH
+from orchestrator.inventory.grammar import LARGEST_SWITCH, parse_ports
 from orchestrator.inventory.load import load
 from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.inventory.ports import parse_ports
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ITEM_START = re.compile(r" *- +")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections.abc import Iterable
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, NetmaskValueError
 
 LARGEST_SWITCH = 1024
@@ -12,6 +13,9 @@ _PORTS_LIKE = re.compile(r"[0-9]+(-[0-9]+)?")
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(k|m|g)bit")
 _SCALE = {"k": 10**3, "m": 10**6, "g": 10**9}
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_PLACEHOLDER = re.compile(r"\{(?P<word>[^{}+:-]*)(?P<offset>[+-][0-9]{1,6})?(?P<pad>:0?[0-9])?\}")
+_PLACEHOLDERS = "{port}, {port:02}, {port+100} and {switch}"
+PORTS = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*")
 _HOST_KEY_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 
 
@@ -123,3 +127,72 @@ def _matching(pattern: str, what: str, allowed: str, text: str) -> str:
     if not re.fullmatch(pattern, text):
         raise ValueError(f"'{text}' is not a {what}: {allowed}")
     return text
+
+
+def has_port_placeholder(template: str) -> bool:
+    return any(match["word"] == "port" for match in _PLACEHOLDER.finditer(template))
+
+
+def template(text: str) -> str:
+    """A name or address of a port range: 'p1-{port:02}', '10.77.1.{port+100}'."""
+    for match in _PLACEHOLDER.finditer(text):
+        if match["word"] != "port" and (match["word"] != "switch" or match["offset"] or match["pad"]):
+            raise ValueError(f"unknown placeholder {match[0]}; allowed: {_PLACEHOLDERS}")
+    rest = _PLACEHOLDER.sub("", text)
+    if "{" in rest or "}" in rest:
+        raise ValueError(f"'{text}' has an unmatched brace; allowed placeholders: {_PLACEHOLDERS}")
+    return text
+
+
+def fill_template(template: str, switch: str, port: int) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match["word"] == "switch":
+            return switch
+        width = int((match["pad"] or ":0")[1:])
+        return f"{port + int(match['offset'] or 0):0{width}}"
+
+    return _PLACEHOLDER.sub(value, template)
+
+
+def parse_ports(text: str, last: int) -> tuple[int, ...]:
+    """The ports of a list, ascending, none above `last`. Raises ValueError with what is wrong."""
+    compact = text.replace(" ", "")
+    if not PORTS.fullmatch(compact):
+        raise ValueError(f"'{text}' is not a port list; write one such as 7, 1-8 or 1-8,12")
+    ports: set[int] = set()
+    for part in compact.split(","):
+        ports |= _span(part, last, ports)
+    return tuple(sorted(ports))
+
+
+def parse_port(text: str, last: int) -> int:
+    ports = parse_ports(text, last)
+    if len(ports) > 1:
+        raise ValueError(f"'{text}' is {len(ports)} ports; write 'ports: {text}'")
+    return ports[0]
+
+
+def _span(part: str, last: int, taken: set[int]) -> set[int]:
+    low, _, high = part.partition("-")
+    first, final = int(low), int(high or low)
+    if final < first:
+        raise ValueError(f"port range {part} runs backwards; write {final}-{first}")
+    if first < 1:
+        raise ValueError("ports are numbered from 1")
+    if final > last:
+        raise ValueError(f"port {final} is beyond the switch's last port, {last}")
+    span = set(range(first, final + 1))
+    if both := span & taken:
+        raise ValueError(f"port {min(both)} is listed twice")
+    return span
+
+
+def fold_ports(ports: Iterable[int]) -> str:
+    """The shortest list: 1, 2, 3, 5 become '1-3,5'."""
+    spans: list[list[int]] = []
+    for port in sorted(set(ports)):
+        if spans and port == spans[-1][1] + 1:
+            spans[-1][1] = port
+        else:
+            spans.append([port, port])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)

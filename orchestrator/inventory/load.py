@@ -9,11 +9,10 @@ from pathlib import Path
 from orchestrator.errors import InventoryError, Problem
 from orchestrator.inventory import grammar
 from orchestrator.inventory.document import Mapping, Report, Scalar, parse, read_text
-from orchestrator.inventory.load_phones import ClusterDefaults
+from orchestrator.inventory.load_phones import ClusterDefaults, UniqueValues
 from orchestrator.inventory.load_switches import read_switches
 from orchestrator.inventory.model import Cluster
 from orchestrator.inventory.section import Section
-from orchestrator.inventory.unique_values import UniqueValues
 
 INVENTORY_KEYS = ("cluster", "network", "ssh", "switches", "lab")
 NETWORK_KEYS = ("subnet", "host", "interface", "rate")

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 
-from orchestrator.inventory import grammar, template
+from orchestrator.inventory import grammar
 from orchestrator.inventory.document import Mapping, Report
+from orchestrator.inventory.grammar import fold_ports, parse_port, parse_ports
 from orchestrator.inventory.model import Phone
-from orchestrator.inventory.ports import fold_ports, parse_port, parse_ports
 from orchestrator.inventory.section import Section
-from orchestrator.inventory.unique_values import UniqueValues
 
 PHONE_KEYS = ("port", "ports", "name", "address", "mac", "macs", "serial", "serials", "host_key", "host_keys")
 
@@ -113,8 +112,8 @@ class PhoneReader:
         return section.optional("ports", lambda text: parse_ports(text, last_port)) or ()
 
     def _template(self, section: Section, key: str, ports: tuple[int, ...]) -> str | None:
-        text = section.required(key, template.check)
-        if text is not None and len(ports) > 1 and not template.varies(text):
+        text = section.required(key, grammar.template)
+        if text is not None and len(ports) > 1 and not grammar.has_port_placeholder(text):
             span = fold_ports(ports)
             self.report(section.line_of(key), f"{key} '{text}' is the same for ports {span}; put {{port}} in it")
             return None
@@ -181,7 +180,7 @@ class PhoneReader:
         if entry.name is None:
             return None
         try:
-            name = grammar.name(template.fill(entry.name, entry.switch, port))
+            name = grammar.name(grammar.fill_template(entry.name, entry.switch, port))
         except ValueError as error:
             entry.accept("name", f"name: {error}")
             return None
@@ -192,9 +191,36 @@ class PhoneReader:
         if entry.address is None:
             return None
         try:
-            address = grammar.address(template.fill(entry.address, entry.switch, port))
+            address = grammar.address(grammar.fill_template(entry.address, entry.switch, port))
         except ValueError as error:
             entry.accept("address", f"address: {error}")
             return None
         conflict = self.used.address_conflict(address, self.defaults.subnet, owner, entry.section.line)
         return address if entry.accept("address", conflict) else None
+
+
+class UniqueValues:
+    """Values that must be unique in a cluster: names, addresses, ports, MAC addresses, serial numbers."""
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[str, object], tuple[str, int]] = {}
+
+    def conflict(self, what: str, value: object, owner: str, line: int) -> str | None:
+        """Register `value` for `owner`; the error message if it is already taken."""
+        key = (what, value)
+        if key in self._owners:
+            first, where = self._owners[key]
+            return f"{what} {value} is already used by {first} (line {where})"
+        self._owners[key] = (owner, line)
+        return None
+
+    def address_conflict(self, address: IPv4Address, subnet: IPv4Network | None, owner: str, line: int) -> str | None:
+        """Like `conflict`, and the address must also be a valid device address on `subnet`."""
+        if subnet is not None:
+            if address not in subnet:
+                return f"address {address} is outside the wired subnet {subnet}"
+            if address == subnet.network_address:
+                return f"address {address} is the network address of {subnet}; no device can have it"
+            if address == subnet.broadcast_address:
+                return f"address {address} is the broadcast address of {subnet}; no device can have it"
+        return self.conflict("address", address, owner, line)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.inventory import grammar, topology
+from orchestrator.inventory import grammar
 from orchestrator.inventory.document import Mapping, Report
-from orchestrator.inventory.load_phones import ClusterDefaults, PhoneReader
+from orchestrator.inventory.load_phones import ClusterDefaults, PhoneReader, UniqueValues
 from orchestrator.inventory.model import Switch, Uplink
+from orchestrator.inventory.ring_order import neighbors
 from orchestrator.inventory.section import Section
 from orchestrator.inventory.suggest import listing, suggestion
-from orchestrator.inventory.unique_values import UniqueValues
 
 SWITCH_KEYS = ("ports", "uplink", "phones")
 UPLINK_KEYS = ("port", "to", "rate")
@@ -123,13 +124,52 @@ def _claim_port(draft: SwitchDraft, port: int, owner: str, line: int, used: Uniq
 
 def _check_tree(drafts: dict[str, SwitchDraft], report: Report) -> None:
     uplinks = {draft.name: draft.uplink.to for draft in drafts.values() if draft.uplink}
-    circles = topology.find_loops(uplinks)
+    circles = find_loops(uplinks)
     for circle in circles:
         path = " -> ".join([*circle, circle[0]])
         message = f"uplinks form a loop: {path}; remove one (list each cable at one end only)"
         report(drafts[circle[0]].uplink_line, message)
-    mainland, *others = topology.find_islands(list(drafts), uplinks) or [[]]
+    mainland, *others = find_islands(list(drafts), uplinks) or [[]]
     for island in others if not circles else ():
         names = ", ".join(island)
         message = f"no uplink connects {names} with {mainland[0]}; phones there could not reach the others"
         report(drafts[island[0]].line, message)
+
+
+def find_loops(uplinks: dict[str, str]) -> list[list[str]]:
+    """Cycles of uplinks, each reported once, starting at its first switch in `uplinks`."""
+    found: list[list[str]] = []
+    done: set[str] = set()
+    for start in uplinks:
+        path: list[str] = []
+        at = start
+        while at in uplinks and at not in done:
+            done.add(at)
+            path.append(at)
+            at = uplinks[at]
+        if at in path:
+            found.append(path[path.index(at) :])
+    return found
+
+
+def find_islands(names: Iterable[str], uplinks: dict[str, str]) -> list[list[str]]:
+    """Groups of switches that no cable connects; a valid cluster is one group."""
+    edges = neighbors(uplinks)
+    groups: list[list[str]] = []
+    seen: set[str] = set()
+    for start in names:
+        group = _reachable(start, edges) - seen
+        seen |= group
+        if group:
+            groups.append([name for name in names if name in group])
+    return groups
+
+
+def _reachable(start: str, edges: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        if (name := waiting.pop()) not in reached:
+            reached.add(name)
+            waiting.extend(edges.get(name, ()))
+    return reached

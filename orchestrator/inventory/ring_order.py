@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from orchestrator.inventory.topology import neighbors
-
 
 def ring_order(names: Iterable[str], uplinks: Mapping[str, str]) -> tuple[str, ...]:
     """Switches depth first, from the first one listed: a ring through the phones uses each uplink once per direction.
@@ -24,3 +22,11 @@ def ring_order(names: Iterable[str], uplinks: Mapping[str, str]) -> tuple[str, .
             order[name] = None
             waiting.extend(other for other in reversed(listed) if other in edges.get(name, ()))
     return tuple(order)
+
+
+def neighbors(uplinks: Mapping[str, str]) -> dict[str, set[str]]:
+    edges: dict[str, set[str]] = {}
+    for one, other in uplinks.items():
+        edges.setdefault(one, set()).add(other)
+        edges.setdefault(other, set()).add(one)
+    return edges

@@ -6,8 +6,7 @@ carries one flow per direction; interleaved, almost every hop crosses an uplink.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
@@ -29,15 +28,6 @@ def interleaved(phones: Iterable[Phone]) -> tuple[Phone, ...]:
         by_switch.setdefault(phone.switch, []).append(phone)
     turns = zip_longest(*by_switch.values())
     return tuple(phone for turn in turns for phone in turn if phone is not None)
-
-
-def count_uplink_hops(cluster: Cluster, ring: Sequence[Phone]) -> Counter[tuple[str, str]]:
-    """How many hops of the ring each uplink carries, by direction: (from switch, to switch)."""
-    counted: Counter[tuple[str, str]] = Counter()
-    if len(ring) > 1:
-        for sender, receiver in zip(ring, [*ring[1:], ring[0]], strict=True):
-            counted.update(uplink_path(cluster, sender.switch, receiver.switch))
-    return counted
 
 
 def uplink_path(cluster: Cluster, start: str, end: str) -> list[tuple[str, str]]:

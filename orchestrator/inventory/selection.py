@@ -12,14 +12,15 @@ p1-03, and `!sw2` alone is everything except sw2.
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from orchestrator.errors import UsageError
-from orchestrator.inventory.failed import read_failed
+from orchestrator.inventory.grammar import PORTS, fold_ports, parse_ports
 from orchestrator.inventory.model import Cluster, Phone, Switch
-from orchestrator.inventory.ports import PORTS, fold_ports, parse_ports
 from orchestrator.inventory.suggest import listing, suggestion
 from orchestrator.paths import ClusterState
 
@@ -158,3 +159,27 @@ def _phones_of(switch: Switch) -> str:
     if not switch.phones:
         return f"switch {switch.name} has no phones"
     return f"switch {switch.name} has phones on ports {fold_ports(phone.port for phone in switch.phones)}"
+
+
+def remember_failed(state: ClusterState, phones: Iterable[Phone]) -> None:
+    """Replace the record. An empty record means that nothing failed."""
+    state.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = state.failed.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps([phone.name for phone in phones]) + "\n", encoding="utf-8")
+    part.replace(state.failed)
+
+
+def read_failed(state: ClusterState) -> frozenset[str]:
+    try:
+        names = json.loads(state.failed.read_bytes())
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, ValueError) as error:
+        raise _damaged(state) from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _damaged(state)
+    return frozenset(names)
+
+
+def _damaged(state: ClusterState) -> UsageError:
+    return UsageError(f"--limit @failed: {state.failed} cannot be read", remedy="name the phones, or use @all")

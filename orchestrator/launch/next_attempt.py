@@ -11,7 +11,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.launch.partitions import assign_slices, batches_by_partition
 from orchestrator.launch.resolve import MIN_BUCKET_BYTES
 from orchestrator.launch.run_spec import make_ranks
-from orchestrator.plan.apportion import apportion_at_least_one
+from orchestrator.plan.batch import apportion_at_least_one
 from phone_agent.contract.choices import ALGORITHMS, AUTO, WIRES
 from phone_agent.contract.schema import Partition, RunSpec
 from phone_agent.contract.sharding import is_replicated

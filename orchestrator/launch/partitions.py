@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.plan.apportion import apportion, apportion_at_least_one
+from orchestrator.plan.batch import apportion, apportion_at_least_one
 from phone_agent.contract.schema import Partition, PartitionSlice
 
 

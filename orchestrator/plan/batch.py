@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
@@ -37,3 +38,23 @@ def largest_batches(graph: Graph, budgets: Sequence[int], options: Sequence[Opti
     except AgentError as error:
         raise UsageError(str(error), remedy=getattr(error, "remedy", None) or "--batch with a number") from None
     return tuple(batches[each] for each in phones)
+
+
+def apportion(total: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """In proportion to the weights, by the largest remainder method. Integer weights that add up to `total` stay."""
+    parts = [Fraction(weight) for weight in weights]
+    exact = [total * part / sum(parts) for part in parts]
+    counts = [int(share) for share in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda rank: (counts[rank] - exact[rank], rank))
+    for rank in by_remainder[: total - sum(counts)]:
+        counts[rank] += 1
+    return tuple(counts)
+
+
+def apportion_at_least_one(total: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """In proportion to the weights, but at least 1 for each."""
+    counts = list(apportion(total, weights))
+    while 0 in counts:
+        counts[counts.index(max(counts))] -= 1
+        counts[counts.index(0)] += 1
+    return tuple(counts)

@@ -10,13 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.inventory import Cluster, Phone, hostfile, load
+from orchestrator.inventory.load_switches import find_islands
 from orchestrator.inventory.ring_order import ring_order
-from orchestrator.inventory.ring_traffic import count_uplink_hops, interleaved
-from orchestrator.inventory.topology import find_islands
+from orchestrator.inventory.ring_traffic import interleaved, uplink_path
 from tests.orchestrator.inventory.strategies import clusters, phone
 
 RACK = load(Path(__file__).parents[3] / "inventory.yaml")
 UPLINKS = {switch.name: switch.uplink.to for switch in RACK.switches if switch.uplink}
+
+
+def count_uplink_hops(cluster: Cluster, ring: Sequence[Phone]) -> Counter[tuple[str, str]]:
+    """How many hops of the ring each uplink carries, by direction: (from switch, to switch)."""
+    counted: Counter[tuple[str, str]] = Counter()
+    if len(ring) > 1:
+        for sender, receiver in zip(ring, [*ring[1:], ring[0]], strict=True):
+            counted.update(uplink_path(cluster, sender.switch, receiver.switch))
+    return counted
 
 
 def sides(cluster: Cluster, uplink_of: str) -> tuple[set[str], set[str]]:

@@ -13,7 +13,7 @@ from orchestrator.errors import UsageError
 from orchestrator.launch.next_attempt import next_attempt
 from orchestrator.launch.request import LaunchRequest, make_request
 from orchestrator.launch.resume import build_resumed_spec, check_resume
-from orchestrator.plan.apportion import apportion_at_least_one
+from orchestrator.plan.batch import apportion_at_least_one
 from phone_agent.contract.schema import CommunicationSpec
 from tests.orchestrator.supervisor.samples import FOUR, SPEC
 
