@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.lab.client import exec_on_phone, lab_status
 from orchestrator.lab.modes import MODE_VARIABLE, unavailable_reason
-from orchestrator.lab.remote import exec_on_phone
 from orchestrator.lab.spec import Mode
-from orchestrator.lab.status import lab_status
 
 CLUSTERCTL = (sys.executable, "-m", "orchestrator.cli.app")
 

@@ -21,10 +21,9 @@ from orchestrator.bootstrap.android_facts import collect_android_facts
 from orchestrator.bootstrap.apk import read_apks
 from orchestrator.bootstrap.assignment import Assignment, UsbPhone, assign, parse_assignments, select_usb_phones
 from orchestrator.bootstrap.device_monitor import DeviceMonitor
-from orchestrator.bootstrap.events import Event, OnEvent, Waiting
 from orchestrator.bootstrap.journal import Journal, JournalEntry, timestamp
 from orchestrator.bootstrap.login import accepts_login
-from orchestrator.bootstrap.report import LAST_STEP, BootstrapReport, PhoneBootstrapReport
+from orchestrator.bootstrap.report import LAST_STEP, BootstrapReport, Event, OnEvent, PhoneBootstrapReport, Waiting
 from orchestrator.bootstrap.repositories import Repositories, serve_repositories
 from orchestrator.bootstrap.steps import STEPS
 from orchestrator.bootstrap.steps.step import Action, AdbTarget, BootstrapConfig, PhoneFacts

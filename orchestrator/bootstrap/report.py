@@ -1,13 +1,15 @@
-"""Results of a bootstrap: per phone, and for all phones."""
+"""Results of a bootstrap, per phone and for all phones, and its events for the progress display."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from orchestrator.bootstrap.steps.step import Action
 from orchestrator.fleet.host_keys import HostKey
 from orchestrator.inventory.model import Phone
+from orchestrator.provision import events
 from orchestrator.provision.engine import StepResult, StepStatus, StepSummary
 
 LAST_STEP: Final = "record"
@@ -73,3 +75,15 @@ class BootstrapReport:
             "phones": [each.as_json() for each in self.phones],
             "remaining": [phone.name for phone in self.remaining],
         }
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The phone cannot continue before this has happened; often a person has to do it."""
+
+    phone: Phone
+    reason: str
+
+
+Event = events.Event | Waiting
+OnEvent = Callable[[Event], None]

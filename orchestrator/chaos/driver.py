@@ -17,7 +17,7 @@ from orchestrator.chaos.plan import Injection, PlannedFault, RunPlan
 from orchestrator.chaos.run_log import RunLog
 from orchestrator.chaos.testbed import Testbed
 from orchestrator.errors import ClusterctlError
-from orchestrator.lab.status import wait_for_sshd
+from orchestrator.lab.client import wait_for_sshd
 from orchestrator.records import checkpoints
 
 STEPS = 240

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import ClusterctlError, UsageError
-from orchestrator.lab import remote, settings
+from orchestrator.lab import client, settings
 from orchestrator.lab.client import read_spec
 from orchestrator.lab.spec import CLUSTER_NAME, LabSpec, Mode, VirtualPhone
 from orchestrator.records.record import RunStore
@@ -74,7 +74,7 @@ class Testbed:
     def run_on_phone(self, phone: str, *command: str) -> str:
         """Return what a command on a phone prints. Raises ClusterctlError if it fails."""
         with tempfile.TemporaryFile("w+") as out, Path(os.devnull).open("r+") as none:
-            code = remote.exec_on_phone(self.lab_dir, phone, command, [none.fileno(), out.fileno(), none.fileno()])
+            code = client.exec_on_phone(self.lab_dir, phone, command, [none.fileno(), out.fileno(), none.fileno()])
             out.seek(0)
             if code != 0:
                 raise ClusterctlError(f"{' '.join(command)} on {phone} ended with {code}")
@@ -82,7 +82,7 @@ class Testbed:
 
     def run_in_lab(self, *command: str) -> None:
         """Run a command in the network namespace of the switches."""
-        argv = [*remote.nsenter_command(self.lab_dir), *command]
+        argv = [*client.nsenter_command(self.lab_dir), *command]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ClusterctlError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")

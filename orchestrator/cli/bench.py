@@ -16,9 +16,8 @@ from orchestrator.cli.choices import (
     RankOrder,
     Wire,
 )
-from orchestrator.cli.completion import complete_model
 from orchestrator.cli.help import EXPERT, format_examples
-from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
+from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption, complete_model
 from orchestrator.errors import EXIT_FAILED
 from phone_agent.contract.choices import Activations
 
@@ -97,7 +96,7 @@ def allreduce(
     from orchestrator.cli.session import open_session
     from orchestrator.health.phone_health import collect_health
     from orchestrator.health.preflight import UnfitPhonesError, run_preflight
-    from orchestrator.view.allreduce import as_document, print_allreduce
+    from orchestrator.view.bench import allreduce_document, print_allreduce
     from orchestrator.view.console import print_json
     from orchestrator.view.progress import phone_progress, working
 
@@ -113,7 +112,7 @@ def allreduce(
         with working(f"running {repeats} allreduces"):
             result = bench_allreduce(session.cluster, session.phones, fleet.connection(session.phones[0]), request)
     if as_json:
-        print_json(as_document(result))
+        print_json(allreduce_document(result))
     else:
         print_allreduce(result)
     if not result.correct:
@@ -157,8 +156,8 @@ def linpack(
     from orchestrator.cli.session import open_session
     from orchestrator.health.phone_health import collect_health
     from orchestrator.health.preflight import UnfitPhonesError, run_preflight
+    from orchestrator.view.bench import linpack_document, print_linpack
     from orchestrator.view.console import print_json
-    from orchestrator.view.linpack import as_document, print_linpack
     from orchestrator.view.progress import phone_progress, working
 
     request = LinpackRequest(n, memory, nb, grid, threads)
@@ -174,7 +173,7 @@ def linpack(
         with working(f"solving {plan.system.n} equations"):
             result = bench_linpack(session.cluster, session.phones, fleet.connection(session.phones[0]), plan)
     if as_json:
-        print_json(as_document(result))
+        print_json(linpack_document(result))
     else:
         print_linpack(result)
     if not result.passed:
@@ -211,7 +210,7 @@ def compute(
     as_json: JsonOption = False,
 ) -> None:
     """Time training steps of a model on this computer, and show where the time goes, by operation."""
-    from orchestrator.view.bench_compute import compute_document, print_compute
+    from orchestrator.view.bench import compute_document, print_compute
     from orchestrator.view.console import print_json
     from orchestrator.view.progress import computing, working
     from phone_agent.api.bench import ComputeRequest, FailedError, measure_compute, usable_threads
@@ -247,7 +246,7 @@ def kernels(
     as_json: JsonOption = False,
 ) -> None:
     """Measure each compute kernel's throughput on this computer, as a fraction of the processor's peak."""
-    from orchestrator.view.bench_compute import kernels_document, print_kernels
+    from orchestrator.view.bench import kernels_document, print_kernels
     from orchestrator.view.console import print_json
     from orchestrator.view.progress import computing
     from phone_agent.api.bench import measure_kernels, measure_machine, usable_threads

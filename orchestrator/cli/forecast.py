@@ -10,9 +10,8 @@ import typer
 
 from orchestrator.cli.agent_errors import agent_errors
 from orchestrator.cli.choices import ForecastAlgorithm, ForecastWire
-from orchestrator.cli.completion import complete_model
 from orchestrator.cli.help import EXPERT, examples
-from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
+from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption, complete_model
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.completion import complete_limit
-from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
+from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption, complete_limit
 
 app = typer.Typer(help="Manage the phones' pinned SSH host keys.", no_args_is_help=True)
 

@@ -81,7 +81,7 @@ def down() -> None:
 @app.command()
 def status(as_json: JsonOption = False) -> None:
     """Show which virtual phones are on and reachable over SSH."""
-    from orchestrator.lab.status import lab_status
+    from orchestrator.lab.client import lab_status
     from orchestrator.paths import lab_dir
     from orchestrator.view.console import print_json
     from orchestrator.view.lab import print_status
@@ -96,7 +96,7 @@ def status(as_json: JsonOption = False) -> None:
 @app.command("exec", context_settings=_PASS_THROUGH)
 def execute(phone: PhoneArgument, command: CommandArgument) -> None:
     """Run a command on a virtual phone as its Termux user, without SSH. Returns the command's exit code."""
-    from orchestrator.lab.remote import exec_on_phone
+    from orchestrator.lab.client import exec_on_phone
     from orchestrator.paths import lab_dir
 
     raise typer.Exit(exec_on_phone(lab_dir(), phone, command))
@@ -105,7 +105,7 @@ def execute(phone: PhoneArgument, command: CommandArgument) -> None:
 @app.command(context_settings=_PASS_THROUGH)
 def enter(command: CommandArgument) -> None:
     """Run a command on this computer inside the lab's network, where the phones can be reached."""
-    from orchestrator.lab.remote import enter as run_inside
+    from orchestrator.lab.client import enter as run_inside
     from orchestrator.paths import lab_dir
 
     run_inside(lab_dir(), command)

@@ -12,8 +12,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from orchestrator.cli.completion import complete_limit, complete_model, complete_recipe
 from orchestrator.cli.help import EXPERT
+from orchestrator.cli.options import complete_limit, complete_model, complete_recipe
 from orchestrator.launch.defaults import DEFAULTS, DESCRIPTIONS
 from orchestrator.launch.request import LaunchRequest, flag_names, make_request
 from phone_agent.contract.choices import AUTO, MAX_THREADS

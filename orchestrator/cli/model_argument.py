@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.completion import complete_model
+from orchestrator.cli.options import complete_model
 
 if TYPE_CHECKING:
     from orchestrator.inference.model import TrainedModel

@@ -8,9 +8,8 @@ import typer
 
 from orchestrator.cli.agent_errors import agent_errors
 from orchestrator.cli.choices import PlannedBackend
-from orchestrator.cli.completion import complete_model
 from orchestrator.cli.help import EXPERT, format_examples
-from orchestrator.cli.options import JsonOption
+from orchestrator.cli.options import JsonOption, complete_model
 from phone_agent.contract.choices import MAX_THREADS, Activations
 
 app = typer.Typer(help="List models, and show how much memory training needs.", no_args_is_help=True)

@@ -1,13 +1,49 @@
-"""Flags that several commands share, declared once."""
+"""Flags that several commands share, and shell completion of phones, models and recipes."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestrator.cli.completion import complete_limit
+
+def complete_limit(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Completes the last term of a selector; nothing if there is no inventory."""
+    from orchestrator.cli.session import find_inventory
+    from orchestrator.errors import ClusterctlError
+    from orchestrator.inventory import Cluster, load
+
+    def words(cluster: Cluster) -> list[tuple[str, str]]:
+        return [
+            *((switch.name, f"{len(switch.phones)} phones") for switch in cluster.switches),
+            *((phone.name, f"{phone.where} {phone.address}") for phone in cluster),
+            ("@all", "every phone"),
+            ("@failed", "phones that failed last time"),
+        ]
+
+    try:
+        given = ctx.params.get("inventory")
+        cluster = load(find_inventory(Path(given) if given else None))
+    except ClusterctlError:
+        return []
+    last = re.split("[,&!]", incomplete)[-1]
+    done = incomplete.removesuffix(last)
+    return [(done + word, meaning) for word, meaning in words(cluster) if word.startswith(last)]
+
+
+def complete_model(incomplete: str) -> list[tuple[str, str]]:
+    from phone_agent.api.models import MODELS
+
+    return [(name, model.description) for name, model in MODELS.items() if name.startswith(incomplete)]
+
+
+def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
+    from orchestrator.launch.recipes import RECIPES
+
+    return [(name, recipe.about) for name, recipe in RECIPES.items() if name.startswith(incomplete)]
+
 
 InventoryOption = Annotated[
     Path | None,

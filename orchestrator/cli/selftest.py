@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.completion import complete_limit
 from orchestrator.cli.help import examples
-from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.cli.options import InventoryOption, JsonOption, complete_limit
 from orchestrator.errors import EXIT_FAILED, UsageError
 
 PhonesArgument = Annotated[

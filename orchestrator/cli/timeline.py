@@ -34,9 +34,9 @@ def timeline(
     from orchestrator.logs.trace import break_down_steps, fetch_trace, to_chrome_trace
     from orchestrator.records.record import RunStore
     from orchestrator.view.console import print_json
+    from orchestrator.view.logs import print_timeline
     from orchestrator.view.outcomes import print_outcomes
     from orchestrator.view.progress import phone_progress
-    from orchestrator.view.timeline import print_timeline
 
     session = open_session(inventory)
     record = RunStore(session.state.runs).find(run)

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.completion import complete_model
 from orchestrator.cli.help import EXPERT, examples
-from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
+from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption, complete_model
 from orchestrator.errors import EXIT_FAILED, UsageError
 
 ModelOption = Annotated[str, typer.Option(help="Model to time.", autocompletion=complete_model)]

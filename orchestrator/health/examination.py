@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +19,7 @@ from orchestrator.health.checks import ALL_CHECKS
 from orchestrator.health.checks.device import is_slow
 from orchestrator.health.doctor_facts import DoctorFacts
 from orchestrator.health.finding import Check
-from orchestrator.health.history import load_history, update_history
-from orchestrator.health.observation import ClusterFacts, ContactResult, Observation
+from orchestrator.health.observation import ClusterFacts, ContactResult, Observation, PreviousFacts
 from orchestrator.health.report import DoctorReport, PhoneFinding
 from orchestrator.health.scripts import SCRIPT_LIMIT_S, collect_doctor_facts
 from orchestrator.inventory.model import Phone
@@ -29,6 +29,8 @@ from phone_agent.contract.errors import ErrorCode
 
 TIMEOUTS: Final = Timeouts(tcp=5.0, banner=8.0, kex=8.0, auth=8.0, channel=8.0)
 LIMIT_S: Final = 90.0  # connect (at most 37 s), collect facts (SCRIPT_LIMIT_S), scan addresses (SCAN_LIMIT_S)
+from phone_agent.contract.files import write_json
+
 assert LIMIT_S > 37.0 + SCRIPT_LIMIT_S + SCAN_LIMIT_S  # noqa: S101  (the documented limit covers all parts)
 
 _ABSENT: Final = frozenset({ErrorCode.NO_ANSWER, ErrorCode.NO_ROUTE})
@@ -195,3 +197,36 @@ def _killed_ranks(store: RunStore) -> dict[str, str]:
     if newest is None or newest.blamed is None or newest.cause != Cause.RANK_KILLED:
         return {}
     return {newest.blamed: newest.run_id}
+
+
+def load_history(path: Path) -> dict[str, PreviousFacts]:
+    """What the previous examination found, by phone; empty if the file cannot be read."""
+    try:
+        raw = json.loads(path.read_bytes())
+        return {str(name): _previous_facts(entry) for name, entry in raw.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def update_history(path: Path, facts: Mapping[Phone, DoctorFacts], now: float) -> None:
+    """Phones that did not answer keep their earlier entry."""
+    history = load_history(path)
+    history.update({phone.name: _summary(each, now) for phone, each in facts.items()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {name: asdict(each) for name, each in history.items()})
+
+
+def _summary(facts: DoctorFacts, now: float) -> PreviousFacts:
+    battery = facts.battery
+    return PreviousFacts(
+        when=now,
+        sshd_supervisor=facts.sshd_supervisor,
+        percentage=battery.percent if battery else None,
+        plugged=battery.plugged if battery else None,
+    )
+
+
+def _previous_facts(entry: Mapping[str, Any]) -> PreviousFacts:
+    return PreviousFacts(
+        float(entry["when"]), entry.get("sshd_supervisor"), entry.get("percentage"), entry.get("plugged")
+    )

@@ -155,7 +155,7 @@ def fill_template(template: str, switch: str, port: int) -> str:
 
 
 def parse_ports(text: str, last: int) -> tuple[int, ...]:
-    """The ports of a list, ascending, none above `last`. Raises ValueError with what is wrong."""
+    """The ports of a list such as '1-8,12', ascending, none above `last`."""
     compact = text.replace(" ", "")
     if not PORTS.fullmatch(compact):
         raise ValueError(f"'{text}' is not a port list; write one such as 7, 1-8 or 1-8,12")

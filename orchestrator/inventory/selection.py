@@ -162,7 +162,7 @@ def _phones_of(switch: Switch) -> str:
 
 
 def remember_failed(state: ClusterState, phones: Iterable[Phone]) -> None:
-    """Replace the record. An empty record means that nothing failed."""
+    """Record which phones failed in the last command: those that `--limit @failed` selects."""
     state.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = state.failed.with_suffix(f".{os.getpid()}.part")
     part.write_text(json.dumps([phone.name for phone in phones]) + "\n", encoding="utf-8")

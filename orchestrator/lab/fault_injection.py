@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.errors import ClusterctlError
-from orchestrator.lab.client import request
+from orchestrator.lab.client import exec_on_phone, request, wait_for_sshd
 from orchestrator.lab.layout import LabLayout
-from orchestrator.lab.remote import exec_on_phone
-from orchestrator.lab.status import wait_for_sshd
 from orchestrator.lab.termux.catalog import load_catalog
 
 _KEY_KINDS = ("ecdsa", "ed25519")

@@ -19,11 +19,11 @@ from orchestrator.fleet.keys import ensure_keypair
 from orchestrator.inventory import dump
 from orchestrator.lab import ipc, lock, modes
 from orchestrator.lab.arch import userland
+from orchestrator.lab.client import wait_for_sshd
 from orchestrator.lab.config import LabConfig
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.programs import check_programs
 from orchestrator.lab.spec import CLUSTER_NAME, LabSpec
-from orchestrator.lab.status import wait_for_sshd
 from orchestrator.lab.template import remove_phones, write_template
 from orchestrator.paths import ClusterState, lab_dir, lab_inventory, state_dir
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.lab import fault_injection
-from orchestrator.lab.client import read_spec, request
+from orchestrator.lab.client import read_spec, request, wait_for_sshd
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.spec import Mode
-from orchestrator.lab.status import wait_for_sshd
 from orchestrator.lab.termux import QUIRKS, SETTINGS, read_setting, write_setting
 
 FAULTS: dict[str, tuple[str, ...]] = {

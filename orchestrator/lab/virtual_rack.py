@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import ClusterctlError
@@ -15,10 +17,10 @@ from orchestrator.lab.config import parse_size
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.processes import descendants, kill
 from orchestrator.lab.quirks import network
-from orchestrator.lab.spec import LabSpec, Mode, VirtualPhone
-from orchestrator.lab.tcp_table import is_listening
+from orchestrator.lab.spec import SSH_PORT, LabSpec, Mode, VirtualPhone
 
 _DATA_MOUNT_FLAGS = syscalls.MS_NOSUID | syscalls.MS_NODEV
+_LISTEN = "0A"
 
 
 @dataclass
@@ -149,3 +151,17 @@ def _receive_from_phone(control: socket.socket) -> dict[str, Any]:
     if error := message.get("error"):
         raise OSError(error)
     return message
+
+
+def is_listening(pid: int, address: str) -> bool:
+    """Whether port 8022 is open in the network namespace of process `pid`.
+
+    Read from the TCP socket table: connecting without a login would cause sshd penalties.
+    """
+    (number,) = struct.unpack("=I", socket.inet_aton(address))
+    sockets = {f"{number:08X}:{SSH_PORT:04X}", f"00000000:{SSH_PORT:04X}"}
+    try:
+        rows = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    except OSError:
+        return False
+    return any(row.split()[1] in sockets and row.split()[3] == _LISTEN for row in rows)

@@ -1,4 +1,4 @@
-"""Batch size per phone."""
+"""Batch size per phone, and other splits of images among phones."""
 
 from __future__ import annotations
 

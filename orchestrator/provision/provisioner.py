@@ -39,12 +39,11 @@ from orchestrator.provision.ssh_keys import format_known_hosts, load_ssh_keys, l
 from orchestrator.provision.steps.agent import AgentStep
 from orchestrator.provision.steps.boot import BootStep
 from orchestrator.provision.steps.keys import KeysStep
-from orchestrator.provision.steps.mpi4py import Mpi4pyStep
 from orchestrator.provision.steps.openmpi import OpenMpiStep
 from orchestrator.provision.steps.packages import PackagesStep
-from orchestrator.provision.steps.pyopencl import PyOpenClStep
 from orchestrator.provision.steps.selftest import SelfTestStep
 from orchestrator.provision.steps.sshd import SshdStep
+from orchestrator.provision.steps.wheel import Mpi4pyStep, PyOpenClStep
 from orchestrator.provision.target import ProvisionStep, SshTarget
 from orchestrator.provision.termux.mirror import serve
 from orchestrator.provision.termux.snapshot import Snapshot

@@ -11,9 +11,8 @@ from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.inventory.model import Phone
 from orchestrator.provision.desired_state import DesiredState
 from orchestrator.provision.progress import ProvisionProgress
-from orchestrator.provision.steps.mpi4py import Mpi4pyStep
 from orchestrator.provision.steps.packages import install_packages, space_to_add
-from orchestrator.provision.steps.pyopencl import PyOpenClStep
+from orchestrator.provision.steps.wheel import Mpi4pyStep, PyOpenClStep
 from orchestrator.provision.target import ProvisionStep, SshTarget
 from orchestrator.provision.termux_facts import TermuxFacts
 from orchestrator.provision.wheels import Wheel, WheelStore

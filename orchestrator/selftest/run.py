@@ -14,7 +14,7 @@ from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet.network import Network
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.provision.bundle import Bundle, build_bundles
-from orchestrator.selftest import assumptions, phone_pairs, session
+from orchestrator.selftest import assumptions, host_checks
 from orchestrator.selftest.callback_server import callback_server
 from orchestrator.selftest.query import check_assumptions, install_agent, remove_agent
 from orchestrator.selftest.report import AssumptionResult, PhoneReport, assess
@@ -99,10 +99,10 @@ class _Selftest:
         return PhoneReport(phone, self._virtual, tuple(results), error, remedy)
 
     def _check_session(self, connection: PhoneConnection) -> None:
-        phone, probed = connection.phone, session.probe_session(connection)
-        self._record(phone, assumptions.SESSION, session.check_session(probed))
-        self._record(phone, assumptions.PRELOAD, session.check_preload(probed))
-        self._record(phone, assumptions.CLOCK, session.check_clock(probed))
+        phone, probed = connection.phone, host_checks.probe_session(connection)
+        self._record(phone, assumptions.SESSION, host_checks.check_session(probed))
+        self._record(phone, assumptions.PRELOAD, host_checks.check_preload(probed))
+        self._record(phone, assumptions.CLOCK, host_checks.check_clock(probed))
         if not probed.values.get("python3"):
             remedy = f"clusterctl provision --limit {phone.name}"
             raise PhoneError(
@@ -131,7 +131,7 @@ class _Selftest:
             self._run_check(
                 connection.phone,
                 assumptions.NEIGHBOR_LOGIN,
-                lambda: phone_pairs.check_login(connection, next_phone[connection.phone]),
+                lambda: host_checks.check_login(connection, next_phone[connection.phone]),
             )
 
         self._site.fleet.map(login, phones)
@@ -139,7 +139,7 @@ class _Selftest:
         started = time.monotonic()
         for phone in phones:
             self._on_event(phone, assumptions.ALLREDUCE)
-        result = phone_pairs.check_allreduce(self._site.cluster, phones, head)
+        result = host_checks.check_allreduce(self._site.cluster, phones, head)
         for phone in phones:
             self._record(phone, assumptions.ALLREDUCE, result, time.monotonic() - started)
 

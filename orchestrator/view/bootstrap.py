@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.bootstrap.events import Event, OnEvent, Waiting
-from orchestrator.bootstrap.report import BootstrapReport, PhoneBootstrapReport
+from orchestrator.bootstrap.report import BootstrapReport, Event, OnEvent, PhoneBootstrapReport, Waiting
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.provision.engine import StepStatus

@@ -2,14 +2,12 @@
 
 from typing import Final
 
-from orchestrator.bootstrap.steps.apps import AppsStep
+from orchestrator.bootstrap.steps.apps import AppsStep, OpenAppsStep, UnpackStep
 from orchestrator.bootstrap.steps.files import FilesStep
-from orchestrator.bootstrap.steps.open_apps import OpenAppsStep
 from orchestrator.bootstrap.steps.packages import PackagesStep
 from orchestrator.bootstrap.steps.restart import RestartStep
 from orchestrator.bootstrap.steps.settings import PowerStep, SettingsStep
 from orchestrator.bootstrap.steps.step import BootstrapStep
-from orchestrator.bootstrap.steps.unpack import UnpackStep
 
 STEPS: Final[tuple[BootstrapStep, ...]] = (
     AppsStep(),

@@ -13,7 +13,7 @@ from orchestrator.bench import linpack
 from orchestrator.bench.linpack import LinpackPlan, LinpackRequest, plan_linpack
 from orchestrator.cli.app import app
 from orchestrator.errors import ClusterctlError, UsageError
-from orchestrator.view import linpack as view
+from orchestrator.view import bench as view
 from phone_agent.linpack.memory import required_bytes
 from tests.labs import TestLab
 from tests.orchestrator.launch.samples import phones
@@ -106,7 +106,7 @@ REPORT = {
 def test_a_report_is_parsed_and_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(n=3000)
     result = linpack._read(plan, PHONES, REPORT)
-    document = view.as_document(result)
+    document = view.linpack_document(result)
     assert document["gflops"] == pytest.approx((2 / 3 * 3000**3 + 1.5 * 3000**2) / 2e9)
     assert document["phones"][1]["peak_fraction"] == pytest.approx(document["gflops"] / 4 / 40)
     console = Console(record=True, width=120)

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from orchestrator.bootstrap.bootstrapper import BootstrapOptions, bootstrap
-from orchestrator.bootstrap.events import Event, Waiting
-from orchestrator.bootstrap.report import BootstrapReport
+from orchestrator.bootstrap.report import BootstrapReport, Event, Waiting
 from orchestrator.fleet import HostKeys
 from orchestrator.inventory import load
 from orchestrator.inventory.model import Cluster

@@ -18,8 +18,13 @@ from orchestrator.health.adb_commands import command_lines
 from orchestrator.health.address_scan import candidates
 from orchestrator.health.checks import ALL_CHECKS
 from orchestrator.health.doctor_facts import DoctorFacts, ProbeResult, parse_doctor_facts
-from orchestrator.health.examination import most_common_versions, ring_neighbors, run_checks
-from orchestrator.health.history import load_history, update_history
+from orchestrator.health.examination import (
+    load_history,
+    most_common_versions,
+    ring_neighbors,
+    run_checks,
+    update_history,
+)
 from orchestrator.health.observation import Observation
 from orchestrator.health.report import DoctorReport
 from orchestrator.health.scripts import EXAMINE

@@ -10,9 +10,9 @@ import pytest
 from orchestrator.provision.desired_state import Repository, peer_network
 from orchestrator.provision.steps import boot, keys, openmpi, sshd
 from orchestrator.provision.steps.agent import AgentStep
-from orchestrator.provision.steps.mpi4py import Mpi4pyStep
 from orchestrator.provision.steps.packages import PackagesStep, space_needed
 from orchestrator.provision.steps.selftest import SelfTestStep, failed_checks, fingerprint
+from orchestrator.provision.steps.wheel import Mpi4pyStep
 from orchestrator.provision.termux_facts import FileFact, PackageState
 from orchestrator.provision.wheels import Wheel
 from tests.orchestrator.provision.samples import ARCH, HOST_KEY, PHONE_KEY, cluster, desired_state, facts, installed

@@ -15,7 +15,7 @@ from orchestrator.provision.engine import StepStatus
 from orchestrator.provision.events import Event
 from orchestrator.provision.phone_provisioner import PhoneProvisioner
 from orchestrator.provision.progress import ProvisionProgress
-from orchestrator.provision.steps.pyopencl import PyOpenClStep
+from orchestrator.provision.steps.wheel import PyOpenClStep
 from orchestrator.provision.target import SshTarget
 from orchestrator.provision.termux.index import Index
 from orchestrator.provision.wheel_builds import MPI4PY_BUILD, PYOPENCL_BUILD, WheelBuilds

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from orchestrator.inventory.model import Phone
 from orchestrator.selftest.assumptions import CLOCK, SESSION, all_assumptions
-from orchestrator.selftest.document import document, write
+from orchestrator.selftest.document import HIDDEN, document, redact, write
+from orchestrator.selftest.host_checks import SessionProbe, check_clock, check_preload, check_session
 from orchestrator.selftest.query import parse_result
-from orchestrator.selftest.redact import HIDDEN, redact
 from orchestrator.selftest.report import AssumptionResult, PhoneReport, assess
-from orchestrator.selftest.session import SessionProbe, check_clock, check_preload, check_session
 from phone_agent.contract.assumptions import Assumption, CheckResult, Status, failed, ok, unknown
 
 PHONE = Phone("p1-01", "sw1", 1, IPv4Address("10.77.1.1"), mac="02:00:5e:10:00:01", serial="R58M12ABCDE")

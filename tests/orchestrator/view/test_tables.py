@@ -13,8 +13,7 @@ import pytest
 from rich.console import Console, Group, RenderableType
 
 from orchestrator.bench.linpack import LinpackPhoneResult
-from orchestrator.bootstrap.events import Waiting
-from orchestrator.bootstrap.report import PhoneBootstrapReport
+from orchestrator.bootstrap.report import PhoneBootstrapReport, Waiting
 from orchestrator.chaos.evaluate import CheckResult
 from orchestrator.chaos.report import CampaignReport
 from orchestrator.data.store import StoredDataset
@@ -41,7 +40,7 @@ from orchestrator.selftest.report import PhoneReport as SelftestedPhone
 from orchestrator.tune.device_kinds import DeviceKind
 from orchestrator.tune.measure import KindResult
 from orchestrator.view import (
-    bench_compute,
+    bench,
     bootstrap,
     chaos,
     data,
@@ -52,14 +51,13 @@ from orchestrator.view import (
     inference,
     lab,
     launch_plan,
-    linpack,
+    logs,
     models,
     outcomes,
     provision,
     runs,
     selftest,
     status,
-    timeline,
     tune,
 )
 from orchestrator.view import table as table_module
@@ -173,7 +171,7 @@ def lab_phones() -> Case:
 def linpack_phones() -> Case:
     seconds = dict.fromkeys(("panel", "broadcast", "swap", "solve", "update", "check", "wait"), 1234.56)
     return Case(
-        linpack.render_phones([LinpackPhoneResult(phone, 12.3, 45.6, 23.4, seconds) for phone in FEW]),
+        bench.render_linpack_phones([LinpackPhoneResult(phone, 12.3, 45.6, 23.4, seconds) for phone in FEW]),
         tuple(phone.name for phone in FEW),
     )
 
@@ -224,7 +222,7 @@ def health(count: int, *, off: bool = False) -> Any:
 
 def shares() -> Case:
     found = [StepBreakdown(rank, phone.name, 10_000, 123.4567, 100.0, 23.4567, 0.19) for rank, phone in enumerate(FEW)]
-    return Case(timeline.render_breakdowns(found), tuple(phone.name for phone in FEW))
+    return Case(logs.render_breakdowns(found), tuple(phone.name for phone in FEW))
 
 
 def measurements() -> Case:
@@ -241,12 +239,12 @@ def ranks() -> Case:
 
 
 CASES: dict[str, Callable[[], Case]] = {
-    "bench_compute.render_breakdown": lambda: Case(
-        bench_compute.render_breakdown([TimeShare("conv_backward_weights", "backward", 0.123, 0.456, 123.4, 56.7)]),
+    "bench.render_breakdown": lambda: Case(
+        bench.render_breakdown([TimeShare("conv_backward_weights", "backward", 0.123, 0.456, 123.4, 56.7)]),
         ("conv_backward_weights",),
     ),
-    "bench_compute.render_kernels": lambda: Case(
-        bench_compute.render_kernels(
+    "bench.render_kernels": lambda: Case(
+        bench.render_kernels(
             [KernelResult("f32-dwconv-backward-weights", "128x112x112x64 3x3 stride 2", 0.012345, 123.4, 0.56, 7.8)]
         ),
         ("f32-dwconv-backward-weights",),
@@ -268,7 +266,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "inference.render_predictions": predictions,
     "lab.render_phones": lab_phones,
     "launch_plan.render_ranks": ranks,
-    "linpack.render_phones": linpack_phones,
+    "bench.render_linpack_phones": linpack_phones,
     "models.print_sheet": lambda: Case(fact_table([("parameters", "55,843,464 " * 20)]), ("parameters",)),
     "models.render_blocks": block_table,
     "models.render_overviews": lambda: Case(models.render_overviews(all_overviews()), tuple(MODELS)),
@@ -281,7 +279,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "selftest.render_results": results,
     "status._noteworthy": lambda: Case(status.render_status("rack", health(40, off=True), (80, 45)), ("sw1:1",)),
     "status.render_phones": lambda: Case(status.render_phones(health(8)), tuple(phone.name for phone in RACK[:8])),
-    "timeline.render_breakdowns": shares,
+    "logs.render_breakdowns": shares,
     "tune.render_measurements": measurements,
 }
 
