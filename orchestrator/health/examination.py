@@ -26,10 +26,10 @@ from orchestrator.inventory.model import Phone
 from orchestrator.records.causes import Cause
 from orchestrator.records.record import RunStore
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.files import write_json
 
 TIMEOUTS: Final = Timeouts(tcp=5.0, banner=8.0, kex=8.0, auth=8.0, channel=8.0)
 LIMIT_S: Final = 90.0  # connect (at most 37 s), collect facts (SCRIPT_LIMIT_S), scan addresses (SCAN_LIMIT_S)
-from phone_agent.contract.files import write_json
 
 assert LIMIT_S > 37.0 + SCRIPT_LIMIT_S + SCAN_LIMIT_S  # noqa: S101  (the documented limit covers all parts)
 

@@ -13,7 +13,6 @@ p1-03, and `!sw2` alone is everything except sw2.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -23,6 +22,7 @@ from orchestrator.inventory.grammar import PORTS, fold_ports, parse_ports
 from orchestrator.inventory.model import Cluster, Phone, Switch
 from orchestrator.inventory.suggest import listing, suggestion
 from orchestrator.paths import ClusterState
+from phone_agent.contract.files import write_json
 
 _ITEM = re.compile(rf"\s*(?P<not>!?)\s*(?P<term>[^,&!:\s]+(?::\s*{PORTS.pattern})?)\s*(?P<end>[,&]|$)")
 _GLOB = re.compile(r"[*?\[]")
@@ -164,9 +164,7 @@ def _phones_of(switch: Switch) -> str:
 def remember_failed(state: ClusterState, phones: Iterable[Phone]) -> None:
     """Record which phones failed in the last command: those that `--limit @failed` selects."""
     state.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = state.failed.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps([phone.name for phone in phones]) + "\n", encoding="utf-8")
-    part.replace(state.failed)
+    write_json(state.failed, [phone.name for phone in phones])
 
 
 def read_failed(state: ClusterState) -> frozenset[str]:
