@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.lab import ipc
 from orchestrator.lab.layout import LabLayout
-from orchestrator.lab.lock import holder
 from orchestrator.lab.programs import find_program
 from orchestrator.lab.spec import LabSpec, Mode
+from orchestrator.process_lock import holder
 
 _BOOT_TIMEOUT_S = 60.0  # an emulated sshd starts ten times slower
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from orchestrator import process_lock
 from orchestrator.errors import ClusterctlError
-from orchestrator.lab import ipc, lock, syscalls
+from orchestrator.lab import ipc, syscalls
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.namespaces import create_lab_namespaces
 from orchestrator.lab.processes import wake_on_child_exit
@@ -126,7 +127,7 @@ def _run(lab: LabLayout, report: socket.socket, lock_fd: int) -> None:
         syscalls.set_child_subreaper()
     else:
         create_lab_namespaces(spec.mode, spec.config.arch)
-    lock.acquire(lab.daemon_lock)
+    process_lock.acquire(lab.daemon_lock)
     os.close(lock_fd)
     rack = _build(lab, spec, report)
     server = ipc.serve(lab.root)

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator import process_lock
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.fleet.keys import ensure_keypair
 from orchestrator.inventory import dump
-from orchestrator.lab import ipc, lock, modes
+from orchestrator.lab import ipc, modes
 from orchestrator.lab.arch import userland
 from orchestrator.lab.client import wait_for_sshd
 from orchestrator.lab.config import LabConfig
@@ -70,7 +71,7 @@ def down() -> bool:
 def _running_spec() -> LabSpec | None:
     """The spec of the running lab. None if there is none, or if its `lab up` did not finish."""
     lab = LabLayout(lab_dir())
-    if lock.holder(lab.daemon_lock) is None or not lab_inventory().exists():
+    if process_lock.holder(lab.daemon_lock) is None or not lab_inventory().exists():
         return None
     return LabSpec.from_json(lab.spec.read_text())
 
@@ -146,9 +147,9 @@ def _last_line(log: Path) -> str:
 def _remove(root: Path) -> None:
     """Kill the daemon, and with it all processes and mounts of the lab; then delete its files."""
     lab = LabLayout(root)
-    lock.kill_holder(lab.daemon_lock)
-    while not lock.wait_for_release(lab.phones_lock, _LOCK_TIMEOUT_S):
-        lock.kill_holder(lab.phones_lock)
+    process_lock.kill_holder(lab.daemon_lock)
+    while not process_lock.wait_for_release(lab.phones_lock, _LOCK_TIMEOUT_S):
+        process_lock.kill_holder(lab.phones_lock)
     remove_phones(lab)
     if root.exists():
         shutil.rmtree(root)

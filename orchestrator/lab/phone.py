@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from orchestrator.lab import ipc, links, lock, rootfs, syscalls
+from orchestrator import process_lock
+from orchestrator.lab import ipc, links, rootfs, syscalls
 from orchestrator.lab.environment import PhonePaths
 from orchestrator.lab.identity import has_own_uid, make_user_switch
 from orchestrator.lab.init import PhoneInit
@@ -87,7 +88,7 @@ def _build_in_namespaces(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, con
 
 def _build_on_loopback(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: socket.socket) -> PhoneInit:
     syscalls.set_child_subreaper()
-    lock.acquire(lab.phones_lock, shared=True)
+    process_lock.acquire(lab.phones_lock, shared=True)
     ipc.send(control, {"pid": os.getpid()})
     files = lab.phone(phone.name)
     if has_own_uid(spec.mode):

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.lab.layout import LabLayout
-from orchestrator.lab.lock import holder
 from orchestrator.lab.modes import select_mode, unavailable_reason
 from orchestrator.lab.processes import descendants
 from orchestrator.lab.spec import Mode
+from orchestrator.process_lock import holder
 from tests.labs import TestLab, eventually, running_lab
 
 pytestmark = pytest.mark.lab

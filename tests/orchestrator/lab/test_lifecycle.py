@@ -9,8 +9,8 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.lab import programs
 from orchestrator.lab.config import Arch
-from orchestrator.lab.lock import holder
 from orchestrator.paths import ClusterState
+from orchestrator.process_lock import holder
 from tests.labs import TestLab, running_lab
 
 pytestmark = pytest.mark.lab

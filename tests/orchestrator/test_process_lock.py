@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.lab.lock import holder, kill_holder, wait_for_release
+from orchestrator.process_lock import holder, kill_holder, wait_for_release
 
 _HOLD_LOCK = """
 import sys, time
 from pathlib import Path
-from orchestrator.lab.lock import acquire
+from orchestrator.process_lock import acquire
 acquire(Path(sys.argv[1]), shared=len(sys.argv) > 2)
 print("held", flush=True)
 time.sleep(60)

@@ -1,4 +1,4 @@
-"""Locks that show which process runs the lab.
+"""Locks that show which process runs a daemon.
 
 A PID file can be stale, and its PID may have been reused. A POSIX record lock is released when its process exits, and
 F_GETLK returns the PID of the holder as seen from the caller's PID namespace.
@@ -17,10 +17,22 @@ from pathlib import Path
 _FLOCK = "hhqqi4x"  # struct flock: type, whence, start, length, pid
 
 
-def acquire(path: Path, *, shared: bool = False) -> None:
-    """Take the lock for the lifetime of this process. The file stays open on purpose."""
-    fd = os.open(path, os.O_RDWR)
-    fcntl.fcntl(fd, fcntl.F_SETLK, _request(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
+class LockHeldError(Exception):
+    """Another process holds the lock."""
+
+
+def acquire(path: Path, *, shared: bool = False) -> int:
+    """Take the lock until the returned file descriptor is closed or this process exits.
+
+    Closing any other descriptor of the file releases it as well: this process must not ask for the holder.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLK, _request(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
+    except (BlockingIOError, PermissionError):
+        os.close(fd)
+        raise LockHeldError(path) from None
+    return fd
 
 
 def holder(path: Path) -> int | None:
@@ -46,8 +58,8 @@ def wait_for_release(path: Path, timeout_s: float) -> bool:
     return True
 
 
-def kill_holder(path: Path, timeout_s: float = 20.0) -> None:
-    """Kill the holder of the lock, if there is one, and wait until it has exited."""
+def kill_holder(path: Path, timeout_s: float = 20.0, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a signal to the holder of the lock, if there is one, and wait until it has exited."""
     if (pid := holder(path)) is None:
         return
     try:
@@ -56,7 +68,7 @@ def kill_holder(path: Path, timeout_s: float = 20.0) -> None:
         return
     try:
         if holder(path) == pid:  # otherwise the holder exited, and its PID may belong to another process by now
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            signal.pidfd_send_signal(handle, number)
             select.select([handle], [], [], timeout_s)
     finally:
         os.close(handle)
