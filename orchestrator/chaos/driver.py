@@ -236,7 +236,7 @@ class _Run:
             self._plan,
             record.run_id,
             "hung" if self._hung else record.state,
-            record.error or "",
+            record.failure.headline if record.failure else "",
             assign_incidents(self._outcomes, self._log.incidents),
             tuple(self._log.phones),
             tuple(self._log.steps),

@@ -194,9 +194,10 @@ def _killed_ranks(store: RunStore) -> dict[str, str]:
     """Phone -> run, if the newest run ended because a rank was killed."""
     runs = store.all()
     newest = runs[-1] if runs else None
-    if newest is None or newest.blamed is None or newest.cause != Cause.RANK_KILLED:
+    failure = newest.failure if newest else None
+    if newest is None or failure is None or failure.phone is None or failure.cause != Cause.RANK_KILLED:
         return {}
-    return {newest.blamed: newest.run_id}
+    return {failure.phone: newest.run_id}
 
 
 def load_history(path: Path) -> dict[str, PreviousFacts]:

@@ -11,7 +11,7 @@ from orchestrator.launch.initial_state import InitialState
 from orchestrator.launch.mpirun import launch_spec
 from orchestrator.launch.run_spec import common_ssh_port
 from orchestrator.launch.stage import stage_run
-from orchestrator.records.record import RunRecord
+from orchestrator.records.record import Failure, RunRecord
 from phone_agent.contract import layout
 from phone_agent.contract.schema import RunSpec
 
@@ -25,7 +25,7 @@ def launch_run(context: LaunchContext, spec: RunSpec, initial_state: InitialStat
         start_run(context, spec)
     except (ClusterctlError, KeyboardInterrupt) as error:
         why = error.message if isinstance(error, ClusterctlError) else "interrupted before it was started"
-        context.store.save(replace(record, state="failed", error=why))
+        context.store.save(replace(record, state="failed", failure=Failure(why)))
         raise
     record = replace(record, state="starting")
     context.store.save(record)

@@ -16,6 +16,7 @@ from orchestrator.records.events import Event, parse_event
 class IncidentKind(StrEnum):
     RESTARTING = "restarting"  # the next attempt is being started; `cause` and `phones` say why, after a failure
     RESUMED = "resumed"  # the next attempt has completed a step
+    WAITING = "waiting"  # too few phones answer; the run continues once they are back
     REJOINING = "rejoining"  # phones that answer again take part from the next step on
     CHECKPOINT_SKIPPED = "checkpoint_skipped"  # it is damaged
     STATE_LOST = "state_lost"  # no phone has the training state in memory

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.records.events import FINAL_STATES, Progress
@@ -27,6 +28,23 @@ from phone_agent.contract.schema import RunSpec, SchemaError
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9_.-]{1,40}-[0-9a-f]{4}")
 
 _UNFINISHED = ".new-"  # prefix of the directory of a run while it is being written
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run failed, or why it is interrupted."""
+
+    message: str
+    cause: str | None = None  # a Cause
+    phone: str | None = None  # the one at fault, and its port
+    switch: str | None = None
+    port: int | None = None
+    log_tail: tuple[str, ...] = ()  # of mpirun
+    permanent: bool = False  # the work is at fault, not a phone: another attempt would fail as well
+
+    @property
+    def headline(self) -> str:
+        return f"{self.phone} ({self.switch}:{self.port}): {self.message}" if self.phone else self.message
 
 
 @dataclass(frozen=True)
@@ -42,9 +60,7 @@ class RunRecord:
     loss: float | None = None
     images_per_s: float | None = None
     ended: float | None = None
-    error: str | None = None
-    cause: str | None = None  # of the error: a Cause
-    blamed: str | None = None  # the phone at fault
+    failure: Failure | None = None
     attempt: int = 0  # the newest; `head` and `phones` belong to it
     requested: tuple[str, ...] = ()  # the phones it was launched with; lost ones may rejoin
     spares: tuple[str, ...] = ()  # replace lost phones
@@ -117,7 +133,7 @@ class RunStore:
         write_bytes(directory / "run.json", spec.to_json().encode())
         sync_directory(directory.parent)
         names = tuple(rank.phone for rank in spec.ranks)
-        begun = replace(record, attempt=spec.attempt, head=names[0], phones=names, state="starting")
+        begun = replace(record, attempt=spec.attempt, head=names[0], phones=names, state="starting", failure=None)
         self.save(begun)
         return begun
 
@@ -181,14 +197,20 @@ def _read(path: Path) -> RunRecord | None:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         record = RunRecord(**{key: value for key, value in raw.items() if key in known})
-    except (OSError, ValueError, TypeError, AttributeError):
+        failure = _read_failure(raw.get("failure"))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return replace(
         record,
+        failure=failure,
         phones=tuple(record.phones),
         requested=tuple(record.requested or record.phones),
         spares=tuple(record.spares),
     )
+
+
+def _read_failure(raw: dict[str, Any] | None) -> Failure | None:
+    return Failure(**{**raw, "log_tail": tuple(raw["log_tail"])}) if raw else None
 
 
 def _no_single_match(prefix: str, ids: list[str], several: bool) -> UsageError:  # noqa: FBT001 - two wordings

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.records.causes import Cause, cause_of
 from orchestrator.records.events import Event
+from orchestrator.records.record import Failure
 from orchestrator.text import one_line
 from phone_agent.contract.errors import ErrorCode, parse_code
 from phone_agent.contract.schema import RankSpec, RunSpec
@@ -97,6 +98,12 @@ class Diagnosis:
     @property
     def phone(self) -> str | None:
         return self.rank.phone if self.rank else None
+
+    def to_failure(self) -> Failure:
+        """As the record of a run stores it."""
+        failure = Failure(self.message, self.cause, log_tail=self.log_tail, permanent=self.permanent)
+        rank = self.rank
+        return replace(failure, phone=rank.phone, switch=rank.switch, port=rank.port) if rank else failure
 
 
 def name_ranks(ranks: Sequence[RankSpec]) -> str:

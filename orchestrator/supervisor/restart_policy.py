@@ -58,7 +58,6 @@ class NoRestart:
     """The decision not to restart a run."""
 
     reason: str
-    resumable: bool = False  # once phones are back: their checkpoints in memory are kept
 
     def explain(self, failure: Diagnosis | None) -> Diagnosis:
         """The failure that led to the decision, with the reason added to its message."""
@@ -95,8 +94,7 @@ def select_phones(record: RunRecord, probes: Sequence[Probe], history: FailureHi
         left = (
             f"{len(selected)} of {count_of(len(record.requested), 'phone')} left, at least {record.min_phones} needed"
         )
-        resume = f"clusterctl attach {record.run_id} continues the run once they are back"
-        return NoRestart(f"{left} (--min-phones); {resume}", resumable=True)
+        return NoRestart(f"{left} (--min-phones): waiting for phones")
     return tuple(probe.phone for probe in probes if probe.phone.name in selected)
 
 

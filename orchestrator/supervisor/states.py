@@ -71,6 +71,7 @@ class Recovering:
     quorum_deadline: float  # until then, wait for phones if too few answer
     fault_seen_at: float | None = None
     unreachable: tuple[Probe, ...] = ()  # known already: no need to wait for them again
+    waiting: bool = False  # too few phones answer, for longer than until `quorum_deadline`
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,7 @@ class Finished:
     """The run ended, or is given up."""
 
     context: RunContext
-    diagnosis: Diagnosis | None = None
-    given_up: bool = False
+    diagnosis: Diagnosis | None = None  # why it is given up
 
 
 State = Following | Diagnosing | Recovering | Finished
@@ -257,9 +257,7 @@ class RequestYield:
 
 @dataclass(frozen=True)
 class ReleasePhones:
-    """End every process of the run on all phones."""
-
-    free_memory: bool
+    """End every process of the run on all phones, and free the memory of its checkpoints."""
 
 
 Action = (

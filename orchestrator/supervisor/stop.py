@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import agent
 from orchestrator.records.events import ATTEMPT_ENDS, Progress
-from orchestrator.records.record import RunRecord, RunStore
+from orchestrator.records.record import Failure, RunRecord, RunStore
 from orchestrator.supervisor.follow import FollowRefusedError, follow
 from orchestrator.supervisor.identity import host_identity
 from orchestrator.supervisor.probe import terminate
@@ -70,9 +70,9 @@ def _refresh_head(store: RunStore, connection: PhoneConnection, records: list[Ru
 
 def _refresh_run(store: RunStore, connection: PhoneConnection, record: RunRecord, run: dict[str, Any] | None) -> None:
     if run is None:
-        store.save(replace(record, state="failed", error="the head phone has no files for this run"))
+        store.save(replace(record, state="failed", failure=Failure("the head phone has no files for this run")))
     elif run.get("state") == "staged" and not record.attempt:
-        store.save(replace(record, state="failed", error="never started: the launch was interrupted"))
+        store.save(replace(record, state="failed", failure=Failure("never started: the launch was interrupted")))
     elif run.get("attempt") != record.attempt:
         store.save(replace(record, state="interrupted"))  # its supervisor died during a recovery
     elif run.get("state") in ATTEMPT_ENDS:

@@ -178,7 +178,7 @@ class Supervisor:
                 return self._request_yield(action.phones)
             case states.ReleasePhones():
                 self.progress.state = "failed"
-                terminate(self._fleet, self.record.run_id, self._fleet.phones, free_memory=action.free_memory)
+                terminate(self._fleet, self.record.run_id, self._fleet.phones, free_memory=True)
         return None
 
     # --------------------------------------------------------------------------------------------------- following

@@ -33,8 +33,10 @@ from orchestrator.supervisor.states import (
 STALL_S = 300.0  # without an event, although every rank is alive
 QUORUM_S = 45.0  # to wait for phones if too few answer: a switch may just have restarted
 QUORUM_PROBE_S = 3.0  # between two rounds of that
+WAITING_PROBE_S = 15.0  # between two rounds once the run is interrupted
 UNREPORTED_STEPS = 2  # that may be complete, and held in memory, before the head phone reports them
 _FAILED = frozenset({"failed", "lost"})
+_COUNTED = frozenset({"recovering", "interrupted"})  # the record of a run whose failure is counted as a restart already
 
 Decision = tuple[State, tuple[Action, ...]]
 
@@ -151,7 +153,8 @@ def _recover(before: Following | Recovering, failure: Diagnosis, now: float) -> 
 
 def _restart(before: Following | Recovering, failure: Diagnosis | None, now: float) -> Decision:
     context = before.context
-    restarts = context.record.restarts + (failure is not None)
+    counts = failure is not None and context.record.state not in _COUNTED
+    restarts = context.record.restarts + counts
     context = replace(context, record=replace(context.record, state="recovering", restarts=restarts))
     seen_at = before.fault_seen_at if failure else None
     state = Recovering(context, failure, now + QUORUM_S, seen_at, before.unreachable)
@@ -182,7 +185,7 @@ def _select(state: Recovering, event: states.AttemptTerminated, now: float) -> D
     if failure is not None:
         failure = stall_diagnosis.refine_diagnosis(failure, context.spec, event.probes)
     if isinstance(phones, NoRestart):
-        return _give_up(context, phones, failure)
+        return _wait_for_phones(state, phones.explain(failure))
     message = describe_restart(context.record, failure, phones, event.probes)
     fields = {"cause": failure.cause, "phones": failure.phones, "diagnosis": failure.headline} if failure else {}
     return replace(state, failure=failure), (
@@ -191,14 +194,19 @@ def _select(state: Recovering, event: states.AttemptTerminated, now: float) -> D
     )
 
 
-def _give_up(context: RunContext, refusal: NoRestart, failure: Diagnosis | None) -> Decision:
+def _wait_for_phones(state: Recovering, diagnosis: Diagnosis) -> Decision:
+    """Their checkpoints stay in memory until enough of them are back."""
+    wait = states.TerminateAttempt(pause_s=WAITING_PROBE_S)
+    if state.waiting:
+        return state, (wait,)
+    record = replace(state.context.record, state="interrupted", failure=diagnosis.to_failure())
+    waiting = replace(state, context=replace(state.context, record=record), waiting=True)
+    incident = states.RecordIncident(IncidentKind.WAITING, diagnosis.headline)
+    return waiting, (states.SaveRecord(record), incident, wait)
+
+
+def _give_up(context: RunContext, refusal: NoRestart, failure: Diagnosis) -> Decision:
     diagnosis = refusal.explain(failure)
-    record = replace(
-        context.record,
-        state="interrupted" if refusal.resumable else "failed",
-        error=diagnosis.headline,
-        cause=diagnosis.cause,
-        blamed=diagnosis.phone,
-    )
-    finished = Finished(replace(context, record=record), diagnosis, given_up=True)
-    return finished, (states.SaveRecord(record), states.ReleasePhones(free_memory=not refusal.resumable))
+    record = replace(context.record, state="failed", failure=diagnosis.to_failure())
+    finished = Finished(replace(context, record=record), diagnosis)
+    return finished, (states.SaveRecord(record), states.ReleasePhones())

@@ -22,8 +22,9 @@ def print_runs(console: Console, records: Sequence[RunRecord], unanswered: Colle
         return
     print_table(console, render_runs(records, unanswered))
     for record in records[-3:]:
-        if record.error:
-            console.print(Text(f"{record.run_id}: {one_line(record.error)}", "red"), soft_wrap=True)
+        if record.failure:
+            line = f"{record.run_id}: {one_line(record.failure.headline)}"
+            console.print(Text(line, "red"), soft_wrap=True)
     if unanswered:
         console.print(Text("? = head phone not reachable: last known state", "yellow"))
 

@@ -47,7 +47,7 @@ from orchestrator.supervisor.states import (
     TerminateAttempt,
     YieldAccepted,
 )
-from orchestrator.supervisor.transition import QUORUM_S, STALL_S, UNREPORTED_STEPS, transition
+from orchestrator.supervisor.transition import QUORUM_S, STALL_S, UNREPORTED_STEPS, WAITING_PROBE_S, transition
 from tests.orchestrator.supervisor.samples import FOUR, KILLED, SPEC, idle, record, training, unreachable
 
 NOW = 1000.0
@@ -118,8 +118,8 @@ def decide(state: State, event: SupervisorEvent) -> tuple[State, list[type[Actio
         (
             replace(RECOVERING, quorum_deadline=NOW - 1),
             AttemptTerminated(unreachable("p1-01", "p1-02")),
-            Finished,
-            [SaveRecord, ReleasePhones],
+            Recovering,
+            [SaveRecord, RecordIncident, TerminateAttempt],
         ),
         (RECOVERING, AttemptStarted(record(attempt=1), SECOND), Following, []),
         (RECOVERING, StartFailed(record(attempt=1), SECOND, START_FAILED), Recovering, [SaveRecord, TerminateAttempt]),
@@ -236,20 +236,32 @@ def test_a_run_that_makes_no_step_is_given_up_and_its_memory_freed() -> None:
     state = Diagnosing(Following(replace(CONTEXT, history=history)), Question.ATTEMPT_FAILED)
     after, actions = transition(state, FailureExamined(KILLED), NOW)
     assert isinstance(after, Finished)
-    assert after.given_up
-    assert (after.context.record.state, after.context.record.cause, after.context.record.blamed) == (
-        "failed",
-        Cause.RANK_KILLED,
-        "p2-01",
-    )
-    assert actions[-1] == ReleasePhones(free_memory=True)
+    assert after.context.record.state == "failed"
+    failure = after.context.record.failure
+    assert failure is not None
+    assert (failure.cause, failure.phone) == (Cause.RANK_KILLED, "p2-01")
+    assert failure.headline == f"{KILLED.headline}; no step was completed in {MAX_ATTEMPTS_WITHOUT_STEP} attempts"
+    assert actions[-1] == ReleasePhones()
 
 
-def test_a_run_with_too_few_phones_stays_resumable() -> None:
+def test_a_run_with_too_few_phones_waits_for_them_and_keeps_their_memory() -> None:
     state = replace(RECOVERING, quorum_deadline=NOW - 1)
-    after, actions = transition(state, AttemptTerminated(unreachable("p1-01", "p1-02")), NOW)
-    assert isinstance(after, Finished)
-    assert after.context.record.state == "interrupted"
-    assert after.diagnosis is not None
-    assert "at least 3 needed" in after.diagnosis.headline
-    assert actions[-1] == ReleasePhones(free_memory=False)
+    waiting, actions = transition(state, AttemptTerminated(unreachable("p1-01", "p1-02")), NOW)
+    assert isinstance(waiting, Recovering)
+    assert waiting.context.record.state == "interrupted"
+    assert waiting.context.record.failure is not None
+    assert "at least 3 needed" in waiting.context.record.failure.headline
+    assert actions[-1] == TerminateAttempt(pause_s=WAITING_PROBE_S)
+    again, more = transition(waiting, AttemptTerminated(unreachable("p1-01", "p1-02")), NOW)
+    assert (again, [type(each) for each in more]) == (waiting, [TerminateAttempt]), "it is reported once"
+    back, restart = transition(again, AttemptTerminated(idle()), NOW)
+    assert isinstance(back, Recovering)
+    assert [type(each) for each in restart] == [RecordIncident, StartAttempt]
+
+
+@pytest.mark.parametrize(("state", "restarts"), [("running", 1), ("recovering", 0), ("interrupted", 0)])
+def test_a_recovery_that_the_next_supervisor_continues_counts_once(state: str, restarts: int) -> None:
+    following = Following(replace(CONTEXT, record=record(state=state)))
+    recovering, _ = transition(Diagnosing(following, Question.ATTEMPT_FAILED), FailureExamined(KILLED), NOW)
+    assert isinstance(recovering, Recovering)
+    assert recovering.context.record.restarts == restarts
