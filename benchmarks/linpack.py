@@ -93,10 +93,9 @@ def system(n: int, threads: int, rounds: int) -> Row:
     import numpy as np
 
     from phone_agent.linpack import bench
-    from phone_agent.linpack.layout import Grid
-    from phone_agent.linpack.matrix import System
+    from phone_agent.linpack.matrix import Grid, System
     from phone_agent.linpack.process_grid import ProcessGrid
-    from phone_agent.linpack.residual import residual
+    from phone_agent.linpack.solution import residual
 
     process_grid, equations = ProcessGrid(Grid(1, 1)), System(n, BLOCK, Grid(1, 1))
     whole = equations.local_matrix(0, 0)
@@ -117,7 +116,7 @@ def main() -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)  # before numpy is imported
     from phone_agent.bench.kernels import peak_gflops
     from phone_agent.core.thread_pool import ThreadPool
-    from phone_agent.linpack.residual import MAX_RESIDUAL
+    from phone_agent.linpack.solution import MAX_RESIDUAL
 
     pool = ThreadPool(options.threads)
     peak = peak_gflops(pool, in_double=True)

@@ -177,7 +177,7 @@ def runs(_: argparse.Namespace) -> int:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    from phone_agent.device import affinity, timers
+    from phone_agent.device import affinity
     from phone_agent.job import run_directory
     from phone_agent.train import device_config
 
@@ -189,7 +189,7 @@ def train(arguments: argparse.Namespace) -> int:
     threads = affinity.pin_to_big_cores(own.threads)
     if own.little_cores:
         affinity.pin_to_core_set(affinity.core_sets()[-1])
-    timers.reduce_timer_slack()
+    affinity.reduce_timer_slack()
     from phone_agent.train import rank  # imports numpy: after the cores are chosen
 
     return rank.run(directory, spec, threads)
@@ -204,7 +204,7 @@ def memckpt_server(arguments: argparse.Namespace) -> int:
 
 
 def cleanup(arguments: argparse.Namespace) -> int:
-    from phone_agent.job.cleanup import cleanup as clean_up
+    from phone_agent.job.stop import cleanup as clean_up
 
     return answer(clean_up(arguments.run_id, discard_state=arguments.discard_state, holder=arguments.holder))
 
@@ -309,9 +309,9 @@ def device_study(arguments: argparse.Namespace) -> int:
 def allreduce_bench(arguments: argparse.Namespace) -> int:
     from phone_agent.comm import bench
     from phone_agent.comm.world import abort_all_on_error, open_world
-    from phone_agent.device import timers
+    from phone_agent.device import affinity
 
-    timers.reduce_timer_slack()
+    affinity.reduce_timer_slack()
     world = open_world()
     case = bench.AllreduceCase(
         algorithm=arguments.algorithm,
@@ -327,13 +327,13 @@ def allreduce_bench(arguments: argparse.Namespace) -> int:
 
 
 def linpack(arguments: argparse.Namespace) -> int:
-    from phone_agent.device import affinity, timers
+    from phone_agent.device import affinity
 
     threads = affinity.pin_to_big_cores(arguments.threads)
-    timers.reduce_timer_slack()
+    affinity.reduce_timer_slack()
     from phone_agent.comm.world import abort_all_on_error, open_world  # imports numpy: after the cores are chosen
     from phone_agent.linpack import bench
-    from phone_agent.linpack.layout import Grid
+    from phone_agent.linpack.matrix import Grid
     from phone_agent.linpack.process_grid import ProcessGrid
 
     world = open_world()

@@ -10,7 +10,7 @@ from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.launch.mpi_job import run_mpi_job
 from orchestrator.launch.mpirun import agent_argv
-from phone_agent.api.linpack import (
+from phone_agent.api.measure import (
     DEFAULT_BLOCK,
     Grid,
     GridError,

@@ -213,7 +213,7 @@ def compute(
     from orchestrator.view.bench import compute_document, print_compute
     from orchestrator.view.console import print_json
     from orchestrator.view.progress import computing, working
-    from phone_agent.api.bench import ComputeRequest, FailedError, measure_compute, usable_threads
+    from phone_agent.api.measure import ComputeRequest, FailedError, measure_compute, usable_threads
 
     request = ComputeRequest(
         model,
@@ -249,7 +249,7 @@ def kernels(
     from orchestrator.view.bench import kernels_document, print_kernels
     from orchestrator.view.console import print_json
     from orchestrator.view.progress import computing
-    from phone_agent.api.bench import measure_kernels, measure_machine, usable_threads
+    from phone_agent.api.measure import measure_kernels, measure_machine, usable_threads
 
     with agent_errors(), computing("timing kernels"):
         machine = measure_machine(usable_threads() if threads is None else threads, isa, seconds)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.device_study.published import BATCH, MISPRINTS, TABLE_4, TABLE_4_UNIT, TABLE_5, Misprint
-from phone_agent.api.device_study import build, three_pass_flops
+from phone_agent.api.measure import build_study_network, three_pass_flops
 
 TABLES = {4: ("fc", TABLE_4, TABLE_4_UNIT), 5: ("conv", TABLE_5, 1)}
 _SUFFIXES = {"K": 1e3, "M": 1e6, "G": 1e9}
@@ -36,7 +36,7 @@ class Cell:
 def cells() -> Iterator[Cell]:
     for table, (family, printed, unit) in TABLES.items():
         for (width, depth), (flops, parameters) in printed.items():
-            graph = build(family, width, depth)
+            graph = build_study_network(family, width, depth)
             counted = {
                 "flops": (flops, unit * three_pass_flops(graph, BATCH)),
                 "parameters": (parameters, graph.parameter_count),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from phone_agent.api.selftest import checks
+from phone_agent.api.measure import checks
 from phone_agent.contract.assumptions import LAB_SETTING, Assumption, WiredNetwork
 
 SESSION: Final = Assumption(

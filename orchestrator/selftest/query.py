@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from orchestrator.fleet import agent
 from orchestrator.selftest.report import AssumptionResult, assess
 from orchestrator.text import one_line
-from phone_agent.api.selftest import checks
+from phone_agent.api.measure import checks
 from phone_agent.contract import layout
 from phone_agent.contract.assumptions import Assumption, CheckResult, Status, WiredNetwork
 

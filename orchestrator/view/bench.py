@@ -15,7 +15,7 @@ from orchestrator.view.console import next_step, out
 from orchestrator.view.table import Column, FitTable, print_table
 
 if TYPE_CHECKING:
-    from phone_agent.api.bench import ComputeResult, KernelResult, Machine, TimeShare
+    from phone_agent.api.measure import ComputeResult, KernelResult, Machine, TimeShare
 
 
 def compute_document(outcome: ComputeResult) -> dict[str, Any]:

@@ -9,8 +9,6 @@ from phone_agent import bind_shim
 from phone_agent.core import build, library
 from phone_agent.core.build import BuildError, compile_progress
 
-__all__ = ["BuildError", "compile_core", "compile_progress", "native_libraries", "source_files"]
-
 PACKAGE = Path(phone_agent.__file__).parent
 CORE, BIND_SHIM = (path.relative_to(PACKAGE.parent) for path in (library.SHIPPED, bind_shim.SHIPPED))
 SOURCES = ("*.py", "*.cl")

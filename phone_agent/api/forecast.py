@@ -5,38 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from phone_agent.comm.autotune import SCHEDULED_ALGORITHMS, CollectiveConfig, TuneRequest, autotune, predict_seconds
+from phone_agent.comm.autotune import (
+    SCHEDULED_ALGORITHMS,
+    CollectiveConfig,
+    DenseMessageSizes,
+    TuneRequest,
+    autotune,
+    predict_seconds,
+)
 from phone_agent.comm.link_probe import LinkProfile
-from phone_agent.comm.message_sizes import DenseMessageSizes
 from phone_agent.comm.wire import WIRES
 from phone_agent.core.ops import Algorithm, Kind, Pooling
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import packing_of
 from phone_agent.nn.plan.buckets import schedule_buckets
-from phone_agent.nn.plan.memory_plan import fit_plan
+from phone_agent.nn.plan.memory_plan import estimate_compute_s, fit_plan
 from phone_agent.nn.plan.ops import OpSpec
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.bucket_order import BucketTimes, Chunk, order_chunks, split_buckets
-from phone_agent.train.cost_estimate import estimate_compute_s
-
-__all__ = [
-    "SCHEDULED_ALGORITHMS",
-    "WIRES",
-    "Algorithm",
-    "BucketTimes",
-    "Chunk",
-    "CollectiveConfig",
-    "Kind",
-    "LinkProfile",
-    "OpSpec",
-    "Pooling",
-    "StepPlan",
-    "allreduce_s",
-    "choose_communication",
-    "gradient_count",
-    "order_chunks",
-    "plan_step",
-]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.train import evaluate
 from phone_agent.train.evaluate import Normalizer
 
-__all__ = ["Executable", "Normalizer", "compile_graph", "evaluate_test_set"]
-
 
 def compile_graph(graph: Graph, state: State, batch: int, threads: int) -> Executable:
     """Compiles for the processor of this computer."""

@@ -16,18 +16,6 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.train.device_config import mappable_buffers
 from phone_agent.train.memory_budget import PERCENT, checkpoint_floats, memckpt_floats, state_floats
 
-__all__ = [
-    "PERCENT",
-    "DoesNotFitError",
-    "Limits",
-    "Options",
-    "checkpoint_bytes",
-    "estimate_memory",
-    "largest_batch",
-    "options_on",
-    "training_options",
-]
-
 
 def options_on(backend: str, graph: Graph, options: Options, gpu: Limits | None = None) -> Options:
     """The options as this backend compiles the graph. `gpu`: limits of its device; None: those of a typical phone."""

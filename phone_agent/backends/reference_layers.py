@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.nn.dropout import keep_mask
 from phone_agent.nn.graph import (
     AvgPool,
     BatchNorm,
@@ -275,3 +274,27 @@ def cross_entropy_backward(softmax: Array, labels: Array, weight: float, smoothi
     dscores[np.arange(len(labels)), labels] -= 1 - smoothing
     dscores *= weight / len(labels)
     return dscores
+
+
+_MASK = 0xFFFFFFFF
+
+
+def keep_mask(count: int, rate: float, draw: int, salt: int) -> NDArray[np.bool_]:
+    """Dropout mask: the hash of core/src/dropout.c, bit for bit. Whether each of `count` elements is kept.
+
+    `draw` differs by step, `salt` by layer.
+    """
+    key = _mix_one((draw & _MASK) + 0x9E3779B9 * salt) ^ _mix_one(((draw >> 32) & _MASK) + salt)
+    threshold = min(int(float(np.float32(rate)) * 2**32), _MASK)
+    positions = np.arange(count, dtype=np.int64).astype(np.uint32)
+    return _mix(positions ^ np.uint32(key)) >= np.uint32(threshold)
+
+
+def _mix_one(x: int) -> int:
+    return int(_mix(np.array([x & _MASK], np.uint32))[0])
+
+
+def _mix(x: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
+    return x ^ (x >> np.uint32(16))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from phone_agent.comm.collective import Collective
 from phone_agent.comm.factory import make_collective
-from phone_agent.comm.groups import assign_groups
+from phone_agent.comm.hierarchical import assign_groups
 from phone_agent.comm.reducer import ChunkwiseReducer, PackedReducer, parameter_offsets
 from phone_agent.comm.wire import wire_format
 from phone_agent.comm.world import World

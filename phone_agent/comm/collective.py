@@ -1,4 +1,4 @@
-"""The collective interface, and the base class of allreduces that run a schedule of ours in the core."""
+"""The collective interface, the base class of allreduces that run a schedule of ours in the core, and MPI_Allreduce."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.comm.executor import ExecutorContext, ScheduleExecutor, SpanCallback
-from phone_agent.comm.residuals import Residuals, flush_residual
-from phone_agent.comm.wire import Floats, Wire
+from phone_agent.comm.wire import Floats, Residuals, Wire, flush_residual
 from phone_agent.comm.world import World
 
 
@@ -72,3 +71,19 @@ class ScheduledAllreduce(ABC):
     @abstractmethod
     def _plan(self, length: int, context: ExecutorContext) -> ScheduleExecutor:
         """An executor for buffers of `length` floats."""
+
+
+class MpiAllreduce:
+    """For comparison with our schedules."""
+
+    on_span: SpanCallback | None = None
+
+    def __init__(self, world: World) -> None:
+        self.traffic = TrafficStats()
+        self._world = world
+
+    def allreduce(self, buffer: Floats) -> None:
+        started = time.monotonic()
+        self._world.mpi_allreduce(buffer)
+        lower_bound = 2 * (self._world.size - 1) * buffer.nbytes // self._world.size  # MPI does not report bytes
+        self.traffic.add(lower_bound, time.monotonic() - started)

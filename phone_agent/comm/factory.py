@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from phone_agent.comm.collective import Collective
+from phone_agent.comm.collective import Collective, MpiAllreduce
 from phone_agent.comm.hierarchical import HierarchicalAllreduce
-from phone_agent.comm.mpi_allreduce import MpiAllreduce
 from phone_agent.comm.ring import RingAllreduce
 from phone_agent.comm.wire import FP32, Wire
 from phone_agent.comm.world import World

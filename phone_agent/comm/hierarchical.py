@@ -8,6 +8,7 @@ ring within the group all-gathers. The stages of consecutive slices overlap.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +27,23 @@ from phone_agent.comm.executor import (
 from phone_agent.comm.schedule import Chunk
 from phone_agent.comm.wire import Wire, floats_in
 from phone_agent.comm.world import World
+
+
+def assign_groups(switches: Sequence[str], max_size: int = 0) -> list[str]:
+    """The group of each rank, given the switch of each rank.
+
+    A group is a run of neighbors on one switch. Groups are as even as possible, with at most `max_size` members; 0: one
+    group per switch.
+    """
+    members = Counter(switches)
+    seen: Counter[str] = Counter()
+    groups = []
+    for switch in switches:
+        count = -(-members[switch] // max_size) if max_size else 1
+        groups.append(f"{switch}/{seen[switch] * count // members[switch]}")
+        seen[switch] += 1
+    return groups
+
 
 MAX_SLICES = 8
 SCATTER_TAG, GATHER_TAG, CROSS_TAG = 0, 1, 2  # tags within a slice; ranges that cross groups count up from the last

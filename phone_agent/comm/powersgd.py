@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.comm.collective import Collective
-from phone_agent.comm.residuals import flush_residual
-from phone_agent.comm.wire import FP16
+from phone_agent.comm.wire import FP16, flush_residual
 from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core import ops

@@ -13,9 +13,8 @@ from phone_agent.comm import powersgd
 from phone_agent.comm.collective import Collective
 from phone_agent.comm.executor import SpanCallback
 from phone_agent.comm.factory import make_collective
-from phone_agent.comm.groups import assign_groups
-from phone_agent.comm.residuals import Residuals
-from phone_agent.comm.wire import wire_format
+from phone_agent.comm.hierarchical import assign_groups
+from phone_agent.comm.wire import Residuals, wire_format
 from phone_agent.comm.world import World
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 from phone_agent.contract import layout
 from phone_agent.contract.files import read_json, write_json
-from phone_agent.device import commands
+from phone_agent.device import system
 
 COMMAND = "termux-battery-status"
 TIMEOUT_S = 6.0  # all of telemetry must respond within 8 s
@@ -32,7 +32,7 @@ def read_battery(cache: Path | None = None) -> Battery | None:
 
 def _query() -> Battery | None:
     try:
-        status = json.loads(commands.output([COMMAND], timeout=TIMEOUT_S) or "")
+        status = json.loads(system.output([COMMAND], timeout=TIMEOUT_S) or "")
     except ValueError:
         return None
     return status if isinstance(status, dict) else None

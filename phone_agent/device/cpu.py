@@ -7,7 +7,7 @@ import re
 from statistics import mean
 
 from phone_agent.contract.files import read_int, read_text
-from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
+from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
 
 
 def parse_list(text: str) -> tuple[int, ...]:

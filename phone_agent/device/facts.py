@@ -12,8 +12,8 @@ from typing import Any
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.files import read_json
 from phone_agent.contract.layout import MANIFEST
-from phone_agent.device import commands, cpu, interfaces, memory
-from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
+from phone_agent.device import cpu, interfaces, memory, system
+from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
 
 RELEASE = Path(__file__).resolve().parents[2]  # where phone_agent was unpacked
 
@@ -58,12 +58,12 @@ def core() -> str | None:
 
 
 def getprop(name: str, paths: SystemPaths = DEFAULT_PATHS) -> str | None:
-    text = commands.output([commands.find("getprop", paths.android), name], timeout=2)
+    text = system.output([system.find("getprop", paths.android), name], timeout=2)
     return (text or "").strip() or None
 
 
 def openmpi_version() -> str | None:
-    match = re.search(r"Open MPI\) (\S+)", commands.output(["mpirun", "--version"], timeout=5) or "")
+    match = re.search(r"Open MPI\) (\S+)", system.output(["mpirun", "--version"], timeout=5) or "")
     return match[1] if match else None
 
 

@@ -8,7 +8,7 @@ import resource
 from pathlib import Path
 
 from phone_agent.contract.files import read_text
-from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
+from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
 
 
 def total_mb(paths: SystemPaths = DEFAULT_PATHS) -> int | None:

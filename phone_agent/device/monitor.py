@@ -12,7 +12,7 @@ from phone_agent.device import affinity, cpu, thermal
 from phone_agent.device.battery import read_battery
 from phone_agent.device.condition import Condition
 from phone_agent.device.policy import Policy, Readings
-from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
+from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
 
 SYSFS_INTERVAL_S = 5.0  # reads files of the kernel
 COMMAND_INTERVAL_S = 30.0  # runs programs, which may hang for some seconds

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from phone_agent.contract.files import read_int, read_text
-from phone_agent.device import commands
+from phone_agent.device import system
 from phone_agent.device.battery import COMMAND, TIMEOUT_S
-from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
+from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
 
 MICRO, MILLI = 1e-6, 1e-3
 SMALLEST_MICROAMPERES = 10_000  # some phones report mA: no running phone draws less than 10 mA
@@ -50,7 +50,7 @@ def _from_sysfs(paths: SystemPaths) -> Iterator[Power]:
 
 def _from_termux_api() -> Power | None:
     try:
-        status = json.loads(commands.output([COMMAND], timeout=TIMEOUT_S) or "")
+        status = json.loads(system.output([COMMAND], timeout=TIMEOUT_S) or "")
     except ValueError:
         return None
     return parse_battery_status(status)

@@ -9,7 +9,7 @@ from typing import Any
 
 from phone_agent.device import cpu, facts, memory, thermal
 from phone_agent.device.battery import read_battery
-from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
+from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
 
 
 def collect(paths: SystemPaths = DEFAULT_PATHS, battery_cache: Path | None = None) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from phone_agent.contract.files import read_int, read_text
-from phone_agent.device import commands
-from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
+from phone_agent.device import system
+from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
 
 CPU_ZONE = re.compile(r"^(cpu|mtktscpu|big|little|apc)", re.IGNORECASE)
 CHIP_ZONE = re.compile(r"^(tsens|soc|ap\b|ap_|exynos|x86_pkg)", re.IGNORECASE)
@@ -44,7 +44,7 @@ def from_zones(paths: SystemPaths = DEFAULT_PATHS) -> Temperature | None:
 
 
 def from_service(paths: SystemPaths = DEFAULT_PATHS) -> Temperature | None:
-    report = commands.output([str(paths.android / "dumpsys"), "thermalservice"], timeout=2) or ""
+    report = system.output([str(paths.android / "dumpsys"), "thermalservice"], timeout=2) or ""
     readings = [Temperature(float(value), name) for value, name in SERVICE_CPU.findall(report)]
     return max(readings, key=lambda reading: reading.celsius, default=None)
 

@@ -14,10 +14,28 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import format_distinct_sizes
 from phone_agent.device.isolated import IsolatedError, run_isolated
 from phone_agent.device_study import networks, steps
-from phone_agent.device_study.time_limits import TimeLimits
 from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.summary import forward_flops, training_flops
+
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """In seconds. A step that would take longer than `*_step_s` is measured with a smaller batch."""
+
+    model_step_s: float
+    sweep_step_s: float
+    repeat_s: float  # per case, for training and again for inference
+    load_s: float  # per activity
+    interference_s: float  # per situation
+    case_limit_s: float  # a case that hangs or compiles too long is killed
+
+
+DEFAULT = TimeLimits(
+    model_step_s=3.0, sweep_step_s=0.5, repeat_s=0.3, load_s=5.0, interference_s=5.0, case_limit_s=90.0
+)
+QUICK = TimeLimits(model_step_s=1.5, sweep_step_s=0.2, repeat_s=0.05, load_s=1.0, interference_s=1.0, case_limit_s=40.0)
+
 
 NO_RESULT = frozenset({ErrorCode.TIMED_OUT, ErrorCode.BAD_ANSWER})
 MAX_FAILURES = 3  # cases without a result before a sweep skips the backend

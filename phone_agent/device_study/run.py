@@ -15,8 +15,7 @@ from phone_agent.device import cpu, facts, memory
 from phone_agent.device.isolated import IsolatedError, run_isolated
 from phone_agent.device.process import PROC
 from phone_agent.device_study import cases, foreground, loads, operations, thermal
-from phone_agent.device_study.cases import StudyContext
-from phone_agent.device_study.time_limits import DEFAULT, QUICK
+from phone_agent.device_study.cases import DEFAULT, QUICK, StudyContext
 
 PARTS: dict[str, Callable[[StudyRequest, StudyContext], Iterator[Row]]] = {
     "models": cases.model_cases,

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import time
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,6 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import LaunchSpec, SchemaError
 from phone_agent.device import process
 from phone_agent.job import postmortem, run_directory
-from phone_agent.job.detach import detach
 from phone_agent.job.state import DONE, FAILED, RUNNING, STARTING, STOPPED, YIELDED, RunState
 
 NEEDED = (layout.RUN_FILE, layout.LAUNCH_FILE, layout.HOSTFILE)
@@ -112,3 +113,40 @@ def _record_end(directory: Path, state: RunState, rc: int) -> None:
         outcome = FAILED
         postmortem.collect(directory, rc)
     replace(state, state=outcome, ended=time.time(), rc=rc).write(directory)
+
+
+def detach(work: Callable[[int], None], log: Path) -> str:
+    """Run `work` in a process that outlives this one, with its output in `log`.
+
+    `work` gets a pipe for one reply, which it must close. Returns the reply.
+    """
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.close(reader)
+            _run(work, writer, log)
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader, "r", encoding="utf-8") as reply:
+        return reply.read()
+
+
+def _run(work: Callable[[int], None], writer: int, log: Path) -> None:
+    """Never returns: the code above the fork belongs to the parent."""
+    try:
+        _redirect(log)
+        work(writer)
+    except BaseException:  # noqa: BLE001 - nothing above could catch it; it goes to the log
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _redirect(log: Path) -> None:
+    """An open stdin, stdout or stderr would keep the SSH session open."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for target, source in ((0, null), (1, output), (2, output)):
+        os.dup2(source, target)

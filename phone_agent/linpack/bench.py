@@ -11,12 +11,11 @@ import numpy as np
 from phone_agent.bench.kernels import peak_gflops
 from phone_agent.core.thread_pool import ThreadPool
 from phone_agent.device.memory import available_mb
-from phone_agent.linpack.back_substitution import back_substitute
 from phone_agent.linpack.factorize import Factorization, Phases
 from phone_agent.linpack.kernels import Kernels
 from phone_agent.linpack.matrix import System
 from phone_agent.linpack.memory import check_fits
-from phone_agent.linpack.residual import MAX_RESIDUAL, residual
+from phone_agent.linpack.solution import MAX_RESIDUAL, back_substitute, residual
 
 if TYPE_CHECKING:
     from phone_agent.linpack.process_grid import ProcessGrid  # starts MPI

@@ -1,23 +1,97 @@
-"""The linear system. Each value, between -1/2 and 1/2, depends only on the seed and its position."""
+"""The linear system, and its block-cyclic layout over the process grid."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.rng import uniform_at
 from phone_agent.core.thread_pool import aligned
-from phone_agent.linpack.layout import BlockCyclic, Grid
+
+DEFAULT_BLOCK = 128
+
+
+class GridError(AgentError):
+    """The grid does not fit the number of phones."""
+
+    code = ErrorCode.BAD_REQUEST
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Row-major: neighbors in a row of the grid are neighbors in the hostfile."""
+
+    rows: int
+    columns: int
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}"
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.columns
+
+    def coordinates(self, rank: int) -> tuple[int, int]:
+        return divmod(rank, self.columns)
+
+    @classmethod
+    def nearly_square(cls, size: int) -> Grid:
+        """At most as many rows as columns: the pivot search needs one exchange between rows per matrix column."""
+        rows = next(rows for rows in range(isqrt(size), 0, -1) if size % rows == 0)
+        return cls(rows, size // rows)
+
+    @classmethod
+    def parse(cls, text: str, size: int) -> Grid:
+        match = re.fullmatch(r"([1-9]\d{0,5})[xX]([1-9]\d{0,5})", text)
+        if match is None:
+            raise GridError(f"'{text}' is not a grid; use the form ROWSxCOLUMNS, for example 2x3")
+        grid = cls(int(match[1]), int(match[2]))
+        if grid.size != size:
+            fit = ", ".join(f"{rows}x{size // rows}" for rows in range(1, size + 1) if size % rows == 0)
+            raise GridError(f"a {grid} grid needs {grid.size} phones, but there are {size}; possible grids: {fit}")
+        return grid
+
+
+@dataclass(frozen=True)
+class BlockCyclic:
+    """`size` rows (or columns) in blocks of `block`, distributed over `parts` processes in turn."""
+
+    size: int
+    block: int
+    parts: int
+
+    def owner(self, index: int) -> int:
+        return index // self.block % self.parts
+
+    def count(self, part: int, before: int | None = None) -> int:
+        """How many indices below `before` the part owns; equally, the local index of its next one."""
+        blocks, rest = divmod(self.size if before is None else before, self.block)
+        rounds, extra = divmod(blocks, self.parts)
+        return rounds * self.block + (self.block if part < extra else rest if part == extra else 0)
+
+    def local(self, index: int) -> int:
+        """The index on its owner."""
+        return index // (self.block * self.parts) * self.block + index % self.block
+
+    def global_indices(self, part: int) -> NDArray[np.int64]:
+        """The global indices that the part owns, in local order."""
+        own = np.arange(self.count(part))
+        return (own // self.block * self.parts + part) * self.block + own % self.block
+
 
 CHUNK = 1 << 18  # values generated at a time: generating takes several times their size
 
 
 @dataclass(frozen=True)
 class System:
-    """n equations; column n is the right-hand side."""
+    """n equations; column n is the right-hand side. Each value, between -1/2 and 1/2, depends only on the seed and its
+    position."""
 
     n: int
     block: int

@@ -6,8 +6,7 @@ from math import sqrt
 
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import format_size
-from phone_agent.linpack.layout import Grid
-from phone_agent.linpack.matrix import CHUNK, System
+from phone_agent.linpack.matrix import CHUNK, Grid, System
 
 DOUBLE_BYTES = 8
 PANELS = 2 + 1  # the current one, the next one, and the current one packed for the product

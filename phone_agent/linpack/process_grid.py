@@ -10,7 +10,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from phone_agent.comm.mpi import MpiRequest
-from phone_agent.linpack.layout import Grid
+from phone_agent.linpack.matrix import Grid
 
 Doubles = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.linpack.layout import BlockCyclic
+from phone_agent.linpack.matrix import BlockCyclic
 from phone_agent.linpack.panel import Panel
 
 if TYPE_CHECKING:

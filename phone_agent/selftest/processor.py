@@ -12,7 +12,7 @@ from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unk
 from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import cpu
 from phone_agent.device.step_timer import time_steps
-from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
+from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
 
 DISPATCHES = 2000
 LAST_CPU = 36  # field of /proc/PID/stat after the name: the core that the process last ran on

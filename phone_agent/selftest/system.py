@@ -16,7 +16,7 @@ from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unk
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.files import read_text
 from phone_agent.device.facts import getprop
-from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
+from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
 from phone_agent.selftest.isolated_check import run_isolated_check
 
 ANDROID_VERSIONS = range(9, 13)

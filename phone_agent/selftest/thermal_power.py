@@ -9,9 +9,9 @@ from statistics import median
 
 from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unknown
 from phone_agent.contract.files import read_int, read_text
-from phone_agent.device import battery, commands, thermal, timers
+from phone_agent.device import affinity, battery, system, thermal
 from phone_agent.device.step_timer import time_steps
-from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
+from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
 
 SLEEPS, SLEEP_S = 20, 0.05
 MAX_STRETCH = 1.3
@@ -33,7 +33,7 @@ def thermal_zones(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
 
 
 def thermal_service(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
-    output = commands.output([str(paths.android / "dumpsys"), "thermalservice"], timeout=5)
+    output = system.output([str(paths.android / "dumpsys"), "thermalservice"], timeout=5)
     reading = thermal.from_service(paths)
     if reading is None:
         return failed("dumpsys thermalservice reports no temperature", output=(output or "").splitlines()[:5])
@@ -77,7 +77,7 @@ def charging() -> CheckResult:
 
 def wake_lock() -> CheckResult:
     started = time.monotonic()
-    done = commands.output(["termux-wake-lock"], timeout=WAKE_LOCK_S) is not None
+    done = system.output(["termux-wake-lock"], timeout=WAKE_LOCK_S) is not None
     seconds = time.monotonic() - started
     if not done:
         return failed(f"termux-wake-lock is missing, failed or hung ({seconds:.1f} s)")
@@ -86,7 +86,7 @@ def wake_lock() -> CheckResult:
 
 def sleep_precision() -> CheckResult:
     """Android stretches the sleeps of background apps, and our communication sleeps while it waits."""
-    slack = timers.reduce_timer_slack()
+    slack = affinity.reduce_timer_slack()
     seconds = time_steps(lambda: time.sleep(SLEEP_S), SLEEPS, warm_up=0, clock=time.monotonic)
     stretch, worst = median(seconds) / SLEEP_S, max(seconds) / SLEEP_S
     return ok_if(

@@ -8,11 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from phone_agent.backends import get_backend
-from phone_agent.comm.autotune import CollectiveConfig, TuneRequest, autotune
+from phone_agent.comm.autotune import CollectiveConfig, DenseMessageSizes, TuneRequest, autotune
 from phone_agent.comm.collective import Collective
 from phone_agent.comm.factory import make_collective
 from phone_agent.comm.link_probe import probe_links
-from phone_agent.comm.message_sizes import DenseMessageSizes
 from phone_agent.comm.powersgd import PowerSgdMessageSizes
 from phone_agent.comm.reducer import Reducer, StatefulReducer, make_reducer
 from phone_agent.comm.world import World
@@ -29,11 +28,10 @@ from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State, packing_of
 from phone_agent.nn.plan.buckets import trainable_bucket_slices
-from phone_agent.nn.plan.memory_plan import MemoryPlan
+from phone_agent.nn.plan.memory_plan import MemoryPlan, estimate_compute_s
 from phone_agent.nn.plan.options import Options
 from phone_agent.train import core_selection, initial_state, schedules
 from phone_agent.train.checkpoint import checkpoint_ranks
-from phone_agent.train.cost_estimate import estimate_compute_s
 from phone_agent.train.device_config import config_for, mappable_buffers
 from phone_agent.train.load_balance import LoadBalancer
 from phone_agent.train.local_sgd import LocalSgd

@@ -13,8 +13,9 @@ from phone_agent.contract.schema import RunSpec
 from phone_agent.contract.sharding import is_replicated
 from phone_agent.device.condition import Condition, Level
 from phone_agent.train.batch_split import BatchSplitter, SplitChange, StepTiming
+from phone_agent.train.events import location
 from phone_agent.train.loop import SYNC_LAG, split_micro_batches
-from phone_agent.train.progress import RankStep, location
+from phone_agent.train.progress import RankStep
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,10 @@ from phone_agent.memckpt import client
 from phone_agent.memckpt.checkpointer import MemoryCheckpointer
 from phone_agent.train import checkpoint, evaluate, progress
 from phone_agent.train.builder import TrainerBuilder
-from phone_agent.train.condition_events import ConditionEvents
-from phone_agent.train.events import EventLog
+from phone_agent.train.events import ConditionEvents, EventLog, location
 from phone_agent.train.loop import SYNC_LAG, split_micro_batches
-from phone_agent.train.progress import RankStep, location
+from phone_agent.train.progress import RankStep, RunMetrics
 from phone_agent.train.rank_checks import check_same_start, own_rank
-from phone_agent.train.run_metrics import RunMetrics
 from phone_agent.train.timeline import clock_offset
 
 log = logging.getLogger("phone_agent")

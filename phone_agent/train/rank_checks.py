@@ -9,7 +9,7 @@ from phone_agent.comm.world import World
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.device import interfaces
-from phone_agent.train.progress import location
+from phone_agent.train.events import location
 
 
 def own_rank(spec: RunSpec, world: World) -> RankSpec:

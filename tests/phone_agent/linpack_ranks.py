@@ -10,10 +10,9 @@ import numpy as np
 
 from phone_agent.comm.world import abort_all_on_error, open_world
 from phone_agent.linpack import bench
-from phone_agent.linpack.layout import Grid
-from phone_agent.linpack.matrix import System
+from phone_agent.linpack.matrix import Grid, System
 from phone_agent.linpack.process_grid import ProcessGrid
-from phone_agent.linpack.residual import residual
+from phone_agent.linpack.solution import residual
 
 THREADS = 2
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.backends.reference_layers import keep_mask
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind, Pooling
 from phone_agent.core.thread_pool import Program
-from phone_agent.nn.dropout import keep_mask
 from tests.phone_agent.core import oracle
 
 Array = NDArray[Any]

@@ -207,7 +207,7 @@ typedef struct {
 } lrn_backward;
 
 /* Element i (its index without gaps: row * channels + channel) is kept if hash(i, *seed, salt) >= rate * 2^32, and then
- * divided by 1 - rate. dropout.c and phone_agent/nn/dropout.py implement the same hash, bit for bit. */
+ * divided by 1 - rate. dropout.c and phone_agent/backends/reference_layers.py implement the same hash, bit for bit. */
 typedef struct {
     fused_input x;
     void *y;

@@ -1,13 +1,15 @@
-"""Memory plan: how much memory training takes, before anything runs, and which batch fits a budget."""
+"""Memory plan: how much memory training takes, before anything runs, and which batch fits a budget; compute time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import format_distinct_sizes
 from phone_agent.nn.graph import Graph
+from phone_agent.nn.plan import ops
 from phone_agent.nn.plan import plan as planning
 from phone_agent.nn.plan import recompute as recomputation
 from phone_agent.nn.plan.ops import FLOAT, Direction
@@ -158,3 +160,18 @@ def memory_of(graph: Graph, plan: Plan) -> MemoryPlan:
         process=PROCESS_BYTES,
         recomputed=tuple(dict.fromkeys(recomputed)),
     )
+
+
+PLANNED_IMAGES = 16  # a whole batch may be more than can be planned at once
+
+
+def estimate_compute_s(graph: Graph, batch: int) -> float:
+    """Roughly; the same on every phone."""
+    planned = min(batch, PLANNED_IMAGES)
+    return batch / planned * _planned_s(graph, planned)
+
+
+@lru_cache(maxsize=PLANNED_IMAGES)
+def _planned_s(graph: Graph, batch: int) -> float:
+    """Cached: planning takes a second, and a forecast asks for many batch sizes."""
+    return ops.estimate_seconds(fit_plan(graph, batch, Options()).training.ops)

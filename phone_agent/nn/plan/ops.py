@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -109,3 +109,10 @@ def _pointers(fields: Mapping[str, Field]) -> Iterator[Pointer]:
             yield from _pointers(value.fields)
         elif type(value) is dict:  # not Mapping: the planner compares dozens of plans, and spends its time here
             yield from _pointers(value)
+
+
+_FLOPS_PER_S, _BYTES_PER_S = 100e9, 10e9  # of a phone, or of two desktop cores
+
+
+def estimate_seconds(ops: Iterable[OpSpec]) -> float:
+    return sum(op.flops / _FLOPS_PER_S + op.traffic / _BYTES_PER_S for op in ops)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from phone_agent.nn.graph import Graph
-from phone_agent.nn.plan import cost
+from phone_agent.nn.plan import ops
 from phone_agent.nn.plan.addresses import Addresses
 from phone_agent.nn.plan.algorithms import select_direct
 from phone_agent.nn.plan.arena import compute_lifetimes, find_peak
@@ -212,7 +212,7 @@ def _find_candidates(lowered: LoweredGraph, addresses: Addresses) -> list[_Candi
     costs: dict[str, float] = {}
     for op in training_schedule(lowered, addresses, select_direct).ops:
         if op.direction == Direction.FORWARD:
-            costs[op.name] = cost.estimate_seconds([op])
+            costs[op.name] = ops.estimate_seconds([op])
     candidates = []
     for storage in dict.fromkeys(op.y.storage for op in lowered.ops):
         if storage is not lowered.scores.storage and storage.writers:

@@ -22,7 +22,7 @@ from phone_agent.contract.device_study import (
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.device.isolated import IsolatedError
 from phone_agent.device_study import cases
-from phone_agent.device_study.time_limits import DEFAULT
+from phone_agent.device_study.cases import DEFAULT
 from tests.labs import CLUSTERCTL, TestLab
 
 SMALL = ("--widths", "8", "--depths", "1", "--batch", "4", "--quick", "--backend", "cpu", "--threads", "1")

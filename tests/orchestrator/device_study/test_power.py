@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from phone_agent.device.power import parse_battery_status, read_power
-from phone_agent.device.system_paths import SystemPaths
+from phone_agent.device.system import SystemPaths
 
 
 @pytest.mark.parametrize(

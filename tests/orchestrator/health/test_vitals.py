@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import phone_agent
 from orchestrator.health.vitals import PROBE, Vitals, parse_vitals
 from phone_agent.device import memory
-from phone_agent.device.system_paths import SystemPaths
+from phone_agent.device.system import SystemPaths
 from tests.orchestrator.launch.samples import telemetry
 
 NOW = (999.0, 1001.0)

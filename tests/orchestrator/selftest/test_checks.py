@@ -13,7 +13,7 @@ import pytest
 
 from phone_agent.contract.assumptions import Status, WiredNetwork
 from phone_agent.device import interfaces
-from phone_agent.device.system_paths import SystemPaths
+from phone_agent.device.system import SystemPaths
 from phone_agent.selftest import compute, gpu, network, processor, storage, system, thermal_power, worker
 from phone_agent.selftest.assumptions import checks
 

@@ -64,7 +64,7 @@ from orchestrator.view import table as table_module
 from orchestrator.view.rack_diagram import Racks
 from orchestrator.view.run_live import render_run
 from orchestrator.view.table import Column, FitTable, fact_table
-from phone_agent.api.bench import KernelResult, TimeShare
+from phone_agent.api.measure import KernelResult, TimeShare
 from phone_agent.comm.autotune import CollectiveConfig
 from phone_agent.contract.assumptions import Status as CheckStatus
 from phone_agent.contract.dataset_manifest import DatasetManifest

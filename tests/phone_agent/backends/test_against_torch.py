@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.backends import get_backend
-from phone_agent.nn.dropout import keep_mask
+from phone_agent.backends.reference_layers import keep_mask
 from phone_agent.nn.graph import Dropout, Graph, Node
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options

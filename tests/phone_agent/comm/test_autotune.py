@@ -14,17 +14,17 @@ from phone_agent.comm.autotune import (
     BUCKET_SIZES,
     DEFAULT_BUCKET_BYTES,
     CollectiveConfig,
+    DenseMessageSizes,
     TuneRequest,
     autotune,
     lower_bound_s,
 )
-from phone_agent.comm.groups import assign_groups
+from phone_agent.comm.hierarchical import assign_groups
 from phone_agent.comm.link_probe import LinkProfile, link_profile, probe_links
-from phone_agent.comm.message_sizes import DenseMessageSizes
 from phone_agent.comm.powersgd import PowerSgdMessageSizes
 from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.nn.packing import packing_of
-from phone_agent.train.cost_estimate import estimate_compute_s
+from phone_agent.nn.plan.memory_plan import estimate_compute_s
 from tests.phone_agent.thread_world import on_ranks
 
 GIGABIT = 117e6

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from phone_agent.comm.autotune import CollectiveConfig
 from phone_agent.comm.bench import SumPattern
-from phone_agent.comm.collective import Collective
+from phone_agent.comm.collective import Collective, MpiAllreduce
 from phone_agent.comm.executor import MpiFunctions
 from phone_agent.comm.factory import ALGORITHMS, make_collective
 from phone_agent.comm.hierarchical import Groups, HierarchicalAllreduce
-from phone_agent.comm.mpi_allreduce import MpiAllreduce
 from phone_agent.comm.reducer import ChunkwiseReducer, StatefulReducer, make_reducer
 from phone_agent.comm.ring import RingAllreduce
 from phone_agent.comm.wire import FP32, WIRES, Wire, wire_format

@@ -26,7 +26,7 @@ from tests.phone_agent.core.operands import (
 
 
 def _kept(draw: int, salt: int, rate: float, shape: tuple[int, int]) -> Array:
-    from phone_agent.nn.dropout import keep_mask
+    from phone_agent.backends.reference_layers import keep_mask
 
     return keep_mask(shape[0] * shape[1], rate, draw, salt).reshape(shape)
 

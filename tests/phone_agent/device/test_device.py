@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from phone_agent.device import affinity, battery, cpu, facts, interfaces, memory, telemetry, thermal
-from phone_agent.device.system_paths import SystemPaths
+from phone_agent.device.system import SystemPaths
 from tests.phone_agent.phones import Phone
 
 LITTLE, MIDDLE, PRIME = 1_785_600, 2_419_200, 2_841_600

@@ -5,9 +5,9 @@ import sys
 
 DEMOTED = """
 import ctypes
-from phone_agent.device import timers
-ctypes.CDLL(None).prctl(timers.PR_SET_TIMERSLACK, ctypes.c_ulong(40_000_000), 0, 0, 0)  # as Android does
-print(timers.reduce_timer_slack())
+from phone_agent.device import affinity
+ctypes.CDLL(None).prctl(affinity.PR_SET_TIMERSLACK, ctypes.c_ulong(40_000_000), 0, 0, 0)  # as Android does
+print(affinity.reduce_timer_slack())
 """
 
 

@@ -14,11 +14,10 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent.linpack import bench, memory
-from phone_agent.linpack.back_substitution import back_substitute
-from phone_agent.linpack.layout import BlockCyclic, Grid, GridError
-from phone_agent.linpack.matrix import System
+from phone_agent.linpack.matrix import BlockCyclic, Grid, GridError, System
 from phone_agent.linpack.panel import Panel, SingularError
 from phone_agent.linpack.row_swaps import row_exchange
+from phone_agent.linpack.solution import back_substitute
 from tests.phone_agent.phones import AGENT, Phone, make_phones, mpirun
 
 GRIDS = ["1x1", "1x2", "2x2", "2x3", "3x1"]

@@ -19,7 +19,7 @@ from phone_agent.contract import layout
 from phone_agent.contract.schema import DeviceConfig, RunSpec
 from phone_agent.device import affinity, memory
 from phone_agent.device.affinity import CoreSet
-from phone_agent.device.system_paths import SystemPaths
+from phone_agent.device.system import SystemPaths
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory_plan import MemoryPlan, estimate_memory
 from phone_agent.nn.plan.options import Options

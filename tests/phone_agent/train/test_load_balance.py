@@ -27,8 +27,7 @@ from phone_agent.device.condition import Cause, Condition, Level
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.builder import TrainerBuilder
-from phone_agent.train.condition_events import STATUS_EVERY_S, ConditionEvents
-from phone_agent.train.events import EventLog
+from phone_agent.train.events import STATUS_EVERY_S, ConditionEvents, EventLog
 from phone_agent.train.load_balance import LoadBalancer
 from phone_agent.train.progress import RankStep
 from tests.phone_agent.phones import SYNTHETIC, run_spec
@@ -181,7 +180,7 @@ def test_blocked_rebalance_is_reported_once() -> None:
 
 def test_condition_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("phone_agent.train.condition_events.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("phone_agent.train.events.time.monotonic", lambda: now[0])
     spec, good, drained = run_spec((8, 8)), Condition(), Condition(battery_percent=70, drains=1)
     for rank in (0, 1):
         with EventLog(rank, f"p1-0{rank + 1}", tmp_path / str(rank)) as events:

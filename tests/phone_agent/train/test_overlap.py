@@ -19,7 +19,7 @@ from phone_agent import models
 from phone_agent.backends import get_backend
 from phone_agent.contract.choices import BACKENDS
 from phone_agent.device import affinity
-from phone_agent.device.system_paths import SystemPaths
+from phone_agent.device.system import SystemPaths
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from phone_agent.backends.opencl.emit import Launch, LaunchBuilder
-from phone_agent.backends.opencl.launches.add import add_backward, add_forward
 from phone_agent.backends.opencl.launches.convolution import conv_backward_data, conv_backward_weights, conv_forward
 from phone_agent.backends.opencl.launches.depthwise import (
     depthwise_backward_data,
     depthwise_backward_weights,
     depthwise_forward,
 )
-from phone_agent.backends.opencl.launches.dropout import dropout_backward, dropout_forward
-from phone_agent.backends.opencl.launches.loss import softmax_loss
-from phone_agent.backends.opencl.launches.lrn import lrn_backward, lrn_forward
-from phone_agent.backends.opencl.launches.norm import norm_backward, norm_fold, norm_forward
-from phone_agent.backends.opencl.launches.pool import pool_backward, pool_forward
+from phone_agent.backends.opencl.launches.elementwise import (
+    add_backward,
+    add_forward,
+    dropout_backward,
+    dropout_forward,
+    norm_backward,
+    norm_fold,
+    norm_forward,
+    softmax_loss,
+)
+from phone_agent.backends.opencl.launches.pooling import lrn_backward, lrn_forward, pool_backward, pool_forward
 from phone_agent.core.ops import Kind
 from phone_agent.nn.plan.ops import OpSpec
 

@@ -1,4 +1,4 @@
-"""Runs a small program that may hang: with a timeout, and without raising."""
+"""The system below: paths of sysfs, procfs and the Android binaries, and small programs that may hang."""
 
 from __future__ import annotations
 
@@ -8,7 +8,24 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class SystemPaths:
+    """Tests substitute fixture trees."""
+
+    sys: Path = Path("/sys")
+    proc: Path = Path("/proc")
+    android: Path = Path("/system/bin")
+
+    @property
+    def cpus(self) -> Path:
+        return self.sys / "devices" / "system" / "cpu"
+
+
+DEFAULT_PATHS = SystemPaths()
 
 
 def output(argv: Sequence[str], *, timeout: float) -> str | None:
