@@ -81,4 +81,5 @@ def at_once(spec: RunSpec) -> RunSpec:
 
 def _parts(spec: RunSpec, rank: RankSpec) -> list[slice]:
     before = sum(each.batch for each in spec.ranks[: rank.rank])
-    return split_micro_batches(rank.batch, spec.compute.micro_batch or rank.batch, before)
+    largest, smallest = spec.compute.micro_batch or rank.batch, spec.compute.min_micro_batch
+    return split_micro_batches(rank.batch, largest, before, smallest)

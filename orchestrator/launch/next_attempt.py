@@ -11,7 +11,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.launch.partitions import assign_slices, batches_by_partition
 from orchestrator.launch.resolve import MIN_BUCKET_BYTES
 from orchestrator.launch.run_spec import make_ranks
-from orchestrator.plan.batch import apportion_at_least_one
+from orchestrator.plan.batch import apportion_at_least
 from phone_agent.contract.choices import ALGORITHMS, AUTO, WIRES
 from phone_agent.contract.schema import Partition, RunSpec
 from phone_agent.contract.sharding import is_replicated
@@ -30,8 +30,11 @@ def next_attempt(
     `batches`: of the last attempt's ranks at its end, if load balancing moved images. `choice`: the communication that
     the last attempt chose by measurement; it stays.
     """
-    if spec.global_batch < len(phones):
-        raise UsageError(f"a global batch of {spec.global_batch} is not enough for {len(phones)} phones")
+    if spec.global_batch < len(phones) * spec.compute.min_micro_batch:
+        raise UsageError(
+            f"a global batch of {spec.global_batch} is not enough for {len(phones)} phones",
+            remedy="use fewer phones with --limit",
+        )
     assigned = _assign_by_speed(spec, phones, batches) if is_replicated(spec.data) else _assign_partitions(spec, phones)
     return _keep_communication(replace(assigned, attempt=number), choice or {})
 
@@ -43,14 +46,15 @@ def _assign_by_speed(spec: RunSpec, phones: Sequence[Phone], batches: Sequence[i
     average = sum(known.values()) / len(known)
     weights = [known.get(phone.name, average) for phone in phones]
     weights = weights if any(weights) else [1.0] * len(phones)
-    return replace(spec, ranks=make_ranks(phones, apportion_at_least_one(spec.global_batch, weights)))
+    batches = apportion_at_least(spec.compute.min_micro_batch, spec.global_batch, weights)
+    return replace(spec, ranks=make_ranks(phones, batches))
 
 
 def _assign_partitions(spec: RunSpec, phones: Sequence[Phone]) -> RunSpec:
     """Each phone keeps the partition it was launched with; the partitions of lost phones go to the others."""
     partitions = spec.data.partitions or tuple(Partition(rank.phone, rank.batch) for rank in spec.ranks)
     names = [phone.name for phone in phones]
-    batches = batches_by_partition(partitions, names)
+    batches = batches_by_partition(partitions, names, spec.compute.min_micro_batch)
     data = replace(spec.data, partitions=partitions, assignments=assign_slices(partitions, names, batches))
     return replace(spec, data=data, ranks=make_ranks(phones, batches))
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.plan.batch import apportion, apportion_at_least_one
+from orchestrator.plan.batch import apportion, apportion_at_least
 from phone_agent.contract.schema import Partition, PartitionSlice
 
 
-def batches_by_partition(partitions: Sequence[Partition], phones: Sequence[str]) -> tuple[int, ...]:
+def batches_by_partition(partitions: Sequence[Partition], phones: Sequence[str], smallest: int = 1) -> tuple[int, ...]:
     """The batch of each phone. Their sum is the global batch.
 
     A phone with a partition keeps at least its batch, and a new phone takes over that of a lost one. What is left of
@@ -22,7 +22,7 @@ def batches_by_partition(partitions: Sequence[Partition], phones: Sequence[str])
     batches = [own[phone] if phone in own else next(lost, 0) for phone in phones]
     total = sum(own.values())
     if not all(batches):
-        return apportion_at_least_one(total, [batch or total / len(phones) for batch in batches])
+        return apportion_at_least(smallest, total, [batch or total / len(phones) for batch in batches])
     extra = apportion(total - sum(batches), batches)
     return tuple(batch + more for batch, more in zip(batches, extra, strict=True))
 

@@ -16,6 +16,7 @@ from orchestrator.launch.defaults import DEFAULTS
 from orchestrator.launch.initial_state import InitialState, make_initial_state, read_weights_file
 from orchestrator.launch.recipes import get_recipe
 from orchestrator.launch.request import LaunchRequest, flag_of, given_options
+from orchestrator.plan.batch import TWO_VALUES
 from phone_agent.contract.choices import FP32_ALGORITHMS
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import (
@@ -105,6 +106,7 @@ def resolve(request: LaunchRequest, *, spares: tuple[str, ...] = (), dataset: Da
         augment, on_corrupt = options["data.augment"], options["data.on_corrupt"]
         dataset = find_dataset(options["data.source"], options["model"], augment=augment, on_corrupt=on_corrupt)
     graph = build_graph(options["model"], dataset.spec, options["freeze"])
+    _check_min_batch(options, graph)
     initial_state = make_initial_state(
         options["model"],
         graph,
@@ -187,6 +189,18 @@ def check_options(given: Options, options: Options) -> None:
 
 def _has_decay(options: Options) -> bool:
     return _duration(options, "schedule.decay_steps", "schedule.decay_epochs").count > 0
+
+
+def _check_min_batch(options: Options, graph: Graph) -> None:
+    """--global-batch is checked when the number of phones is known."""
+    for path in ("batch", "compute.micro_batch"):
+        size = options.get(path)
+        if isinstance(size, int) and 0 < size < graph.min_batch:
+            flag = flag_of(path, size)
+            raise UsageError(
+                f"{flag} {size}: {graph.name} cannot be trained on single images of this size. {TWO_VALUES}",
+                remedy=f"{flag} {graph.min_batch} or more, or larger images",
+            )
 
 
 def _check_choices(given: Options) -> None:

@@ -59,7 +59,7 @@ def build_run_spec(
         optimizer=scale_learning_rate(resolved, global_batch),
         schedule=_schedule(resolved, steps_per_epoch),
         communication=resolved.communication,
-        compute=replace(resolved.compute, devices=dict(facts.devices)),
+        compute=replace(resolved.compute, devices=dict(facts.devices), min_micro_batch=resolved.graph.min_batch),
         recovery=resolved.recovery,
         weights=layout.WEIGHTS_FILE if resolved.initial_state.weights else "",
         freeze=resolved.freeze,
@@ -148,17 +148,17 @@ def _model_and_file(model: str) -> tuple[str, str]:
 
 
 def _batches(resolved: ResolvedRequest, phones: Sequence[Phone], facts: PhoneFacts) -> tuple[int, ...]:
-    data = resolved.dataset.spec
+    data, least = resolved.dataset.spec, resolved.graph.min_batch
     samples_per_phone = data.samples // len(phones)
-    if not samples_per_phone:
+    if samples_per_phone < least:
         raise UsageError(
-            f"{data.name} has {data.samples} samples for {len(phones)} phones: at least one per phone is needed",
+            f"{data.name} has {data.samples} samples for {len(phones)} phones: at least {least} per phone are needed",
             remedy="use fewer phones (--limit) or another dataset (--data)",
         )
     if resolved.batch == AUTO:
         return tuple(min(batch, samples_per_phone) for batch in _largest_batches(resolved, phones, facts))
     if resolved.global_batch is not None:
-        batches = split_global_batch(resolved.global_batch, len(phones))
+        batches = split_global_batch(resolved.global_batch, len(phones), least)
     else:
         batches = (int(resolved.batch or 0),) * len(phones)
     if max(batches) * len(phones) > data.samples:
@@ -225,7 +225,7 @@ def _memory_options(
 
 
 def _check_memory(resolved: ResolvedRequest, options: Sequence[Options]) -> None:
-    """Fails if no phone can hold even one image within --memory. Larger batches are split into micro-batches there.
+    """Fails if no phone can hold even the fewest images within --memory. Larger batches are split there.
 
     Checked with one thread, which needs the least memory: phones may still refuse more.
     """
@@ -234,7 +234,9 @@ def _check_memory(resolved: ResolvedRequest, options: Sequence[Options]) -> None
     failure: DoesNotFitError | None = None
     for each in dict.fromkeys(options):
         try:
-            estimate_memory(resolved.graph, 1, replace(each, memory_bytes=resolved.compute.memory_bytes))
+            estimate_memory(
+                resolved.graph, resolved.graph.min_capacity, replace(each, memory_bytes=resolved.compute.memory_bytes)
+            )
         except DoesNotFitError as error:
             failure = error
         except AgentError:

@@ -12,15 +12,18 @@ if TYPE_CHECKING:
     from phone_agent.api.memory import Options
     from phone_agent.api.models import Graph
 
+TWO_VALUES = "A batch normalization over 1x1 pixels needs at least 2 images at a time"
 ROUNDING_BYTES = 64 * 1024 * 1024  # phones with about the same free memory get the same batch
 
 
-def split_global_batch(total: int, phones: int) -> tuple[int, ...]:
-    """One batch per phone, as even as possible."""
-    if total < phones:
+def split_global_batch(total: int, phones: int, smallest: int = 1) -> tuple[int, ...]:
+    """One batch per phone, as even as possible. `smallest`: see Graph.min_batch."""
+    if total < phones * smallest:
+        least = "one image" if smallest == 1 else f"{smallest} images"
+        reason = "" if smallest == 1 else f". {TWO_VALUES}"
         raise UsageError(
-            f"--global-batch {total} is less than one image per phone ({phones} phones)",
-            remedy=f"--global-batch {phones} or more, or fewer phones with --limit",
+            f"--global-batch {total} is less than {least} per phone ({phones} phones){reason}",
+            remedy=f"--global-batch {phones * smallest} or more, or fewer phones with --limit",
         )
     each, extra = divmod(total, phones)
     return tuple(each + (rank < extra) for rank in range(phones))
@@ -51,10 +54,10 @@ def apportion(total: int, weights: Sequence[float]) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def apportion_at_least_one(total: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """In proportion to the weights, but at least 1 for each."""
+def apportion_at_least(least: int, total: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """In proportion to the weights, but at least `least` for each."""
     counts = list(apportion(total, weights))
-    while 0 in counts:
+    while min(counts) < least:
         counts[counts.index(max(counts))] -= 1
-        counts[counts.index(0)] += 1
+        counts[counts.index(min(counts))] += 1
     return tuple(counts)

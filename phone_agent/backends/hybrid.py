@@ -78,8 +78,10 @@ class BatchSplit:
     gpu: int
 
     @classmethod
-    def of(cls, batch: int, share: float) -> BatchSplit:
-        gpu = min(batch, round(batch * share))
+    def of(cls, batch: int, share: float, smallest: int = 1) -> BatchSplit:
+        """As close to the share as possible. Each computes at least `smallest` images, or none."""
+        counts = (0, *range(smallest, batch - smallest + 1), batch)
+        gpu = min(counts, key=lambda count: abs(count - batch * share))
         return cls(batch - gpu, gpu)
 
 
@@ -94,17 +96,18 @@ class HybridExecutable(Executable):
         graph, state, batch, options, also = compiled
         self.gpu_share = share
         self._state = state
-        self._splits = {size: BatchSplit.of(size, share) for size in (batch, *also)}
+        self._smallest = graph.min_batch
+        self._splits = self._split({batch, *also})
         self._cpu_state, self._gpu_state = copy.copy(state), _with_own_gradients(state, gpu)
         self._cpu_state.statistics = state.statistics.copy()
         self._merged = state.statistics.copy()
         splits = self._splits.values()
-        self._cpu = _compile(cpu, graph, self._cpu_state, options, [each.cpu for each in splits])
-        self._gpu = _compile(gpu, graph, self._gpu_state, options, [each.gpu for each in splits])
+        self._cpu = _compile(cpu, graph, self._cpu_state, options, {each.cpu for each in splits})
+        self._gpu = _compile(gpu, graph, self._gpu_state, options, {each.gpu for each in splits})
         self._gpu_thread = ThreadPoolExecutor(1, "gpu")
 
     def prepare(self, sizes: Collection[int]) -> None:
-        splits = {size: BatchSplit.of(size, self.gpu_share) for size in sizes}
+        splits = self._split(sizes)
         self._splits |= splits
         for executable, counts in (
             (self._cpu, {each.cpu for each in splits.values()}),
@@ -112,6 +115,9 @@ class HybridExecutable(Executable):
         ):
             if executable is not None and counts - {0}:
                 executable.prepare(counts - {0})
+
+    def _split(self, sizes: Collection[int]) -> dict[int, BatchSplit]:
+        return {size: BatchSplit.of(size, self.gpu_share, self._smallest) for size in sizes}
 
     def forward(self, images: Array) -> Array:
         """On the device with the larger part, with the current statistics of the state."""
@@ -164,10 +170,18 @@ class HybridExecutable(Executable):
         self._state.statistics[...] = self._merged
 
 
-def _compile(backend: Backend, graph: Graph, state: State, options: Options, sizes: Sequence[int]) -> Executable | None:
-    """Compile for the first size, which is the largest, and the others. None: this device computes nothing."""
-    largest, *others = sizes
-    return backend.compile(graph, state, largest, options, sorted({*others} - {0, largest})) if largest else None
+def _compile(
+    backend: Backend, graph: Graph, state: State, options: Options, sizes: Collection[int]
+) -> Executable | None:
+    """Compile for all these sizes. None: this device computes nothing.
+
+    The capacity is at least that of the graph: a batch that is too small to be split is computed by one device.
+    """
+    largest = max(sizes)
+    if not largest:
+        return None
+    capacity = max(largest, graph.min_capacity)
+    return backend.compile(graph, state, capacity, options, sorted({*sizes} - {0, capacity}))
 
 
 def _require(executable: Executable | None) -> Executable:

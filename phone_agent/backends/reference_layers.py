@@ -189,8 +189,10 @@ def norm_backward(layer: BatchNorm, dy: Array, x: Array, weight: Array, by: Mome
 
 
 def update_running_statistics(layer: BatchNorm, by: Moments, running: Tensors) -> None:
-    """The running variance is unbiased."""
-    unbiased = by.variance * (by.pixels / max(by.pixels - 1, 1))
+    """The running variance is unbiased. A single value has no variance and changes nothing."""
+    if by.pixels == 1:
+        return
+    unbiased = by.variance * (by.pixels / (by.pixels - 1))
     for name, new in (("running_mean", by.mean), ("running_var", unbiased)):
         running[name] += layer.momentum * (new - running[name])
 

@@ -131,6 +131,7 @@ class ComputeSpec:
     threads: int = 0  # 0: one per big core, or as measured
     memory_bytes: int = 0  # limit per phone; 0: enough to train without recomputing activations
     micro_batch: int = 0  # images computed at a time; 0: the whole batch, or as much as fits in memory
+    min_micro_batch: int = 1  # no fewer at a time: batch normalization over 1x1 maps needs 2
     activations: str = "fp32"  # storage format; or fp16
     load_balancing: str = "auto"  # move images from slow phones to fast ones; or off
     devices: dict[str, DeviceConfig] = field(default_factory=dict)  # by phone name

@@ -272,6 +272,17 @@ class Graph:
         return tuple(node.name for position, node in enumerate(self.nodes[:-1]) if position not in read)
 
     @property
+    def min_batch(self) -> int:
+        """The fewest images to train on at a time: a batch normalization needs two values per channel."""
+        single = any(isinstance(node.layer, BatchNorm) and prod(node.shape[:-1]) == 1 for node in self.nodes)
+        return 2 if single else 1
+
+    @property
+    def min_capacity(self) -> int:
+        """The images that memory must hold at a time, so that any batch splits into parts of at least `min_batch`."""
+        return 2 * self.min_batch - 1
+
+    @property
     def parameter_count(self) -> int:
         return sum(parameter.size for node in self.nodes for parameter in node.parameters)
 

@@ -57,10 +57,11 @@ class TimingBlock:
 
 
 class BatchSplitter:
-    """`batches` are the ones in effect, or about to take effect."""
+    """`batches` are the ones in effect, or about to take effect. `smallest`: of a rank that has images."""
 
-    def __init__(self, batches: Sequence[int]) -> None:
+    def __init__(self, batches: Sequence[int], smallest: int = 1) -> None:
         self.batches = tuple(batches)
+        self._smallest = smallest
         self._work_fractions = (1.0,) * len(self.batches)
         self._image_s = [1 / images for images in self.batches]  # at first, every phone is as fast as planned
         self._measured_ranks: set[int] = set()
@@ -77,7 +78,7 @@ class BatchSplitter:
         if not any(work_fractions) or not (measured or loads_changed):
             return None
         costs = [_scaled(cost, factor) for cost, factor in zip(self._image_s, work_fractions, strict=True)]
-        better = split_batch(sum(self.batches), costs)
+        better = split_batch(sum(self.batches), costs, self._smallest)
         if better == self.batches or not (loads_changed or self._is_worthwhile(better)):
             return None
         change = SplitChange(self.batches, better, *self._most_changed(better))
@@ -142,17 +143,17 @@ def _scaled(seconds: float, work_fraction: float) -> float:
     return seconds / work_fraction if work_fraction else math.inf
 
 
-def split_batch(images: int, costs: Sequence[float]) -> tuple[int, ...]:
+def split_batch(images: int, costs: Sequence[float], smallest: int = 1) -> tuple[int, ...]:
     """The split for which the last rank finishes earliest; `costs` are seconds per image.
 
-    None at infinite cost, at least one at any other: a rank without images is not measured.
+    None at infinite cost, at least `smallest` at any other: a rank without images is not measured.
     """
     speeds = [1 / cost for cost in costs]
     total = sum(speeds)
-    found = [max(1, int(images * speed / total)) if speed else 0 for speed in speeds]
+    found = [max(smallest, int(images * speed / total)) if speed else 0 for speed in speeds]
     ranks = [rank for rank, speed in enumerate(speeds) if speed]
     while sum(found) < images:
         found[min(ranks, key=lambda rank: (found[rank] + 1) * costs[rank])] += 1
     while sum(found) > images:
-        found[max((rank for rank in ranks if found[rank] > 1), key=lambda rank: found[rank] * costs[rank])] -= 1
+        found[max((rank for rank in ranks if found[rank] > smallest), key=lambda rank: found[rank] * costs[rank])] -= 1
     return tuple(found)

@@ -65,7 +65,7 @@ class Compute:
     executable: Executable
     dataset: Dataset
     source: Source
-    micro_batch: int  # images computed at a time, at most
+    capacity: int  # images that can be computed at a time
     memory: MemoryPlan | None  # None: the backend does not plan its memory
 
 
@@ -158,8 +158,9 @@ class TrainerBuilder:
             checkpointer = open_checkpointer(self._run, spec, state, reducer_buffers, self._mapped, world, self._warn)
         planned = self._select_cores(planned, state)
         memory = planned.memory
-        micro_batch = memory.batch if memory else min(own.batch, spec.compute.micro_batch or own.batch)
-        balancer = LoadBalancer(spec, own.rank, micro_batch)
+        capacity = memory.batch if memory else own.batch
+        largest = min(capacity, spec.compute.micro_batch or capacity)
+        balancer = LoadBalancer(spec, own.rank, largest)
         learning = self._learning(state, reducer)
         optimizer = learning.optimizer
         recovery = resume(
@@ -169,8 +170,8 @@ class TrainerBuilder:
         monitor = Monitor()
         first = balancer.micro_batches(1)
         source = open_source(spec, own.rank, self._dataset, first, computing.array)
-        others = sorted({*sizes(first)} - {micro_batch})
-        executable = computing.compile(self._graph, state, micro_batch, planned.options, others)
+        others = sorted({*sizes(first)} - {capacity})
+        executable = computing.compile(self._graph, state, capacity, planned.options, others)
         loop = TrainingLoop(
             executable=executable,
             source=source,
@@ -193,7 +194,7 @@ class TrainerBuilder:
             executable=executable,
             dataset=self._dataset,
             source=source,
-            micro_batch=micro_batch,
+            capacity=capacity,
             memory=memory,
         )
         communication = Communication(self._collective_config, exact, overlap, timeline)

@@ -45,7 +45,8 @@ class LoadBalancer:
     def __init__(self, spec: RunSpec, rank: int, largest: int) -> None:
         self._spec, self._rank, self._largest = spec, rank, largest
         self._balanced, self._can_move = is_balanced(spec), can_move_images(spec)
-        self._splitter = BatchSplitter([each.batch for each in spec.ranks])
+        self._smallest = spec.compute.min_micro_batch
+        self._splitter = BatchSplitter([each.batch for each in spec.ranks], self._smallest)
         self._history = [Rebalance(0, self._splitter.batches, "")]
         self._pause_from: int | None = None
 
@@ -55,7 +56,7 @@ class LoadBalancer:
     def micro_batches(self, step: int) -> list[slice]:
         batches = self.batches(step)
         first = sum(batches[: self._rank]) if is_replicated(self._spec.data) else 0
-        return split_micro_batches(batches[self._rank], self._largest, first)
+        return split_micro_batches(batches[self._rank], self._largest, first, self._smallest)
 
     def observe(self, step: int, rows: Sequence[RankStep]) -> Rebalance | None:
         """The change that follows from these results, if any."""

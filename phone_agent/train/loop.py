@@ -56,10 +56,13 @@ class StepUpdates:
         return self.world.allgather(row)
 
 
-def split_micro_batches(batch: int, largest: int, first: int = 0) -> list[slice]:
+def split_micro_batches(batch: int, largest: int, first: int = 0, smallest: int = 1) -> list[slice]:
     """Slices of the images from `first` on. As few and as even as possible, so that batch normalization always sees
-    about the same number of images."""
+    about the same number of images. None is smaller than `smallest`, even if one then exceeds `largest`: with 2 and 2,
+    an odd batch has one micro-batch of 3 (see Graph.min_capacity)."""
     count = -(-batch // largest)
+    if count > 1:
+        count = max(1, min(count, batch // smallest))
     borders = [first + batch * index // max(count, 1) for index in range(count + 1)]
     return [slice(low, high) for low, high in pairwise(borders)]
 

@@ -45,7 +45,7 @@ def plan_memory(
     Without a limit, nothing is recomputed. If that takes more than `affordable`, as much is recomputed as necessary;
     and only if that does not suffice, the batch is split into micro-batches. `micro_batch`: their maximum size.
     """
-    batch = min(batch, micro_batch or batch)
+    batch = max(min(batch, micro_batch or batch), graph.min_capacity)
     if options.memory_bytes is not None:
         return options, _fit_within(graph, batch, options)
     planned = estimate_memory(graph, batch, options)

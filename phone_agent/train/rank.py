@@ -170,7 +170,8 @@ class RankRun:
             if fallbacks[rank.rank] and rank.rank != self._own.rank:
                 message = f"{location(rank)} has no working OpenCL device and computes on the CPU"
                 self._events.write("warning", message=f"{message}: clusterctl doctor --limit {rank.phone}")
-            requested = len(split_micro_batches(rank.batch, spec.compute.micro_batch or rank.batch))
+            largest, smallest = spec.compute.micro_batch or rank.batch, spec.compute.min_micro_batch
+            requested = len(split_micro_batches(rank.batch, largest, smallest=smallest))
             if micro_batches[rank.rank] > requested:
                 count = round(micro_batches[rank.rank])
                 message = (
@@ -261,7 +262,7 @@ class RankRun:
         if test is None:
             return np.zeros(len(evaluate.FIELDS))
         samples = evaluate.own_samples(len(test), self._own.rank, len(self._spec.ranks))
-        normalizer = Normalizer(compute.dataset, compute.micro_batch, data.input_shape)
+        normalizer = Normalizer(compute.dataset, compute.capacity, data.input_shape)
 
         def report_progress(done: int) -> None:
             self._events.write("evaluate_progress", step=step, samples=done, of=len(samples))

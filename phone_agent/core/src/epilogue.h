@@ -218,7 +218,8 @@ static void batch_norm_finish_statistics(batch_norm *n, worker *w, i64 rows) {
         n->inv_std[c] = (float)inv_std;
         n->scale[c] = (float)(n->gamma[c] * inv_std);
         n->shift[c] = (float)(n->beta[c] - mean * n->scale[c]);
-        double unbiased = rows > 1 ? variance * rows / (rows - 1) : variance;
+        if (rows == 1) continue; /* a single value has no variance */
+        double unbiased = variance * rows / (rows - 1);
         n->running_mean[c] += n->momentum * ((float)mean - n->running_mean[c]);
         n->running_var[c] += n->momentum * ((float)unbiased - n->running_var[c]);
     }

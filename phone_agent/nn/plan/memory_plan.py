@@ -66,9 +66,10 @@ def largest_batch(graph: Graph, budget_bytes: int, options: Options = Options(),
     """The largest batch that fits the budget. `recompute`: convolutions may be computed twice to save memory."""
     batch = _largest(graph, budget_bytes, options, recompute=recompute)
     if not batch:
-        smallest = _smallest_plan(graph, 1, replace(options, memory_bytes=budget_bytes if recompute else None))
+        least = graph.min_capacity
+        smallest = _smallest_plan(graph, least, replace(options, memory_bytes=budget_bytes if recompute else None))
         remedy = _remedy(0, recompute=recompute)
-        raise DoesNotFitError(graph.name, 1, memory_of(graph, smallest).total, budget_bytes, remedy)
+        raise DoesNotFitError(graph.name, least, memory_of(graph, smallest).total, budget_bytes, remedy)
     return batch
 
 
@@ -97,14 +98,14 @@ def estimate_within_budget(
 
 
 def _largest(graph: Graph, budget: int, options: Options, *, recompute: bool) -> int:
-    """The largest batch that fits; 0 if none does."""
+    """The largest batch that fits; 0 if not even `min_capacity` images do."""
     options = replace(options, memory_bytes=budget if recompute else None)
     batch = _guess_batch(graph, budget, options, recompute=recompute)
     while batch and not _fits(graph, batch, options, budget):
         batch -= max(1, batch // 100)
     while batch and _fits(graph, batch + 1, options, budget):
         batch += 1
-    return batch
+    return batch if batch >= graph.min_capacity else 0
 
 
 def _guess_batch(graph: Graph, budget: int, options: Options, *, recompute: bool) -> int:

@@ -13,21 +13,22 @@ from orchestrator.errors import UsageError
 from orchestrator.launch.next_attempt import next_attempt
 from orchestrator.launch.request import LaunchRequest, make_request
 from orchestrator.launch.resume import build_resumed_spec, check_resume
-from orchestrator.plan.batch import apportion_at_least_one
+from orchestrator.plan.batch import apportion_at_least
 from phone_agent.contract.schema import CommunicationSpec
 from tests.orchestrator.supervisor.samples import FOUR, SPEC
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=20))
 def test_batches_that_add_up_stay_as_they_are(batches: list[int]) -> None:
-    assert apportion_at_least_one(sum(batches), batches) == tuple(batches)
+    assert apportion_at_least(1, sum(batches), batches) == tuple(batches)
 
 
-@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.integers(0, 1000))
-def test_every_image_is_assigned_and_every_phone_gets_one(weights: list[float], more: int) -> None:
-    batches = apportion_at_least_one(len(weights) + more, weights)
-    assert sum(batches) == len(weights) + more
-    assert min(batches) >= 1
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.integers(0, 1000), st.integers(1, 3))
+def test_every_image_is_assigned_and_every_phone_gets_some(weights: list[float], more: int, least: int) -> None:
+    total = least * len(weights) + more
+    batches = apportion_at_least(least, total, weights)
+    assert sum(batches) == total
+    assert min(batches) >= least
 
 
 def test_the_batch_of_a_lost_phone_goes_to_the_others() -> None:
@@ -44,6 +45,15 @@ def test_rebalanced_batches_are_kept() -> None:
     assert [rank.batch for rank in next_attempt(SPEC, FOUR, 1, batches=(10, 10, 10, 2)).ranks] == [10, 10, 10, 2]
     assert [rank.batch for rank in next_attempt(SPEC, FOUR, 1, batches=(11, 11, 10, 0)).ranks] == [10, 11, 10, 1]
     assert [rank.batch for rank in next_attempt(SPEC, FOUR[2:], 1, batches=(16, 16, 0, 0)).ranks] == [16, 16]
+
+
+def test_a_rejoining_phone_gets_as_many_images_as_batch_normalization_needs() -> None:
+    spec = replace(SPEC, compute=replace(SPEC.compute, min_micro_batch=2))
+    batches = [rank.batch for rank in next_attempt(spec, FOUR, 1, batches=(11, 11, 10, 0)).ranks]
+    assert (sum(batches), min(batches)) == (32, 2)
+    ranks = tuple(replace(rank, batch=1) for rank in spec.ranks)
+    with pytest.raises(UsageError, match="a global batch of 4 is not enough for 4 phones"):
+        next_attempt(replace(spec, ranks=ranks), FOUR, 1)
 
 
 def test_autotuned_settings_are_kept_unless_implausible() -> None:

@@ -48,6 +48,25 @@ def test_dataset_with_fewer_samples_than_phones_fails(batch: int | str) -> None:
         plan({"batch": batch, "compute.memory_bytes": 10**9}, phones(4), few)
 
 
+@pytest.mark.parametrize(
+    ("options", "flag"), [({"batch": 1}, "--batch 1"), ({"batch": 8, "compute.micro_batch": 1}, "--micro-batch 1")]
+)
+def test_single_images_fail_if_batch_normalization_needs_two(options: dict[str, Any], flag: str) -> None:
+    with pytest.raises(UsageError, match=f"{flag}: mobilenet_v1 cannot be trained on single images"):
+        plan({"model": "mobilenet_v1", **options}, phones(4), CIFAR)
+    larger = replace(CIFAR, shape=(64, 64, 3))
+    assert plan({"model": "mobilenet_v1", **options}, phones(4), larger).compute.min_micro_batch == 1
+
+
+def test_global_batch_is_at_least_two_per_phone_if_batch_normalization_needs_it() -> None:
+    with pytest.raises(UsageError, match="less than 2 images per phone"):
+        plan({"model": "mobilenet_v1", "global_batch": 7}, phones(4), CIFAR)
+    spec = plan({"model": "mobilenet_v1", "global_batch": 8}, phones(4), CIFAR)
+    assert (spec.compute.min_micro_batch, [rank.batch for rank in spec.ranks]) == (2, [2] * 4)
+    with pytest.raises(UsageError, match="7 samples for 4 phones: at least 2 per phone"):
+        plan({"model": "mobilenet_v1", "batch": 2}, phones(4), replace(CIFAR, samples=7))
+
+
 def test_run_ids_have_the_documented_form_and_differ() -> None:
     resolved = resolve(LaunchRequest(), dataset=Dataset(DATA))
     ids = {build_run_spec(resolved, phones(1), now=1769860800.0).run_id for _ in range(5)}

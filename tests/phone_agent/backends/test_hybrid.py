@@ -99,6 +99,19 @@ def test_batch_normalization_is_per_part_as_on_two_phones() -> None:
         np.testing.assert_allclose(shared.statistics, together, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.3, 0.4, 0.5, 0.6, 0.8, 0.95])
+def test_neither_part_is_a_single_image_if_batch_normalization_needs_two(share: float) -> None:
+    graph = network("mobilenet_reduced", (4, 4, 3))
+    assert graph.min_batch == 2
+    executable = hybrid(graph, State(graph, 1), share)
+    for count in range(2, BATCH + 1):
+        split = BatchSplit.of(count, share, smallest=2)
+        assert split.cpu + split.gpu == count
+        assert 1 not in {split.cpu, split.gpu}
+        executable.prepare({count})
+        executable.loss_and_gradients(*samples(graph, count), 1.0)
+
+
 def test_replaced_statistics_are_used() -> None:
     graph = network(*NORMALIZED)
     images, labels = samples(graph)

@@ -30,8 +30,6 @@ from tests.phone_agent.core.random_data import RandomData
 def _norm_forwards(*, full: bool) -> Iterator[Case]:
     sizes = [(shape, dtypes) for shape in shapes.matrices(full=full) for dtypes in (FLOATS, HALVES[0])]
     for ((rows, channels), dtypes), extra in zip(sizes, cycle([0, 0, 5, 5]), strict=False):
-        if rows == 1:
-            continue
         name = f"{rows}x{channels} +{extra}{dtype_label(dtypes)}"
         draw = random_data_for(name, dtypes)
         norm = Norm(draw, channels, known=False)

@@ -114,7 +114,7 @@ class Norm:
 
     def wants_statistics(self, z: Array) -> Iterator[Wanted]:
         mean, inv_std, unbiased = oracle.statistics(z, self.EPSILON)
-        old = 1 - self.MOMENTUM
+        momentum = self.MOMENTUM if z.size > self.channels else 0  # a single value changes no running statistics
         # The effect of rounding z if the mean is large compared with the spread.
         cost = np.abs(mean) * inv_std**2 / inv_std.max()
         yield from self.wants(
@@ -123,8 +123,8 @@ class Norm:
             inv_std=inv_std,
             scale=self.gamma * inv_std,
             shift=self.beta - mean * self.gamma * inv_std,
-            running_mean=old * self.running_mean + self.MOMENTUM * mean,
-            running_var=old * self.running_var + self.MOMENTUM * unbiased,
+            running_mean=(1 - momentum) * self.running_mean + momentum * mean,
+            running_var=(1 - momentum) * self.running_var + momentum * unbiased,
         )
 
     def off_the_edges(self, draw: RandomData, shape: tuple[int, ...], act: Act) -> Array:

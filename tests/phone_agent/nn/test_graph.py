@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phone_agent import models
 from phone_agent.backends import get_backend
 from phone_agent.nn.graph import (
     Add,
@@ -166,3 +167,19 @@ def test_shapes_match_the_reference_backend(data: st.DataObject, height: int, wi
     graph = net.build()
     executable = get_backend("reference").compile(graph, State(graph, seed=0), 2, Options())
     assert executable.forward(np.ones((2, height, width, channels), np.float32)).shape[1:] == graph.nodes[-1].shape
+
+
+@pytest.mark.parametrize(
+    ("model", "side", "least"),
+    [("resnet50", 32, 2), ("resnet50", 33, 1), ("resnet50", 64, 1), ("mobilenet_v1", 32, 2), ("lenet", 28, 1)],
+)
+def test_batch_normalization_over_one_pixel_needs_two_images(model: str, side: int, least: int) -> None:
+    graph = models.build(model, 10, (side, side, models.model(model).shape[2]))
+    assert (graph.min_batch, graph.min_capacity) == (least, 2 * least - 1)
+
+
+def test_batch_normalization_of_a_dense_layer_needs_two_images() -> None:
+    net = GraphBuilder((8, 8, 3))
+    net.add("fc", Dense(10))
+    net.add("norm", BatchNorm())
+    assert net.build().min_batch == 2

@@ -126,6 +126,13 @@ def test_steps_from_before_a_change_are_ignored() -> None:
     assert [change.after for change in changes if change] == [(3, 13)]
 
 
+@given(costs=st.lists(st.floats(1e-4, 1e2), min_size=1, max_size=12), more=st.integers(0, 100))
+def test_no_rank_gets_fewer_images_than_batch_normalization_needs(costs: list[float], more: int) -> None:
+    images = 2 * len(costs) + more
+    found = split_batch(images, costs, smallest=2)
+    assert (sum(found), min(found) >= 2) == (images, True)
+
+
 @given(
     images=st.integers(12, 3000),
     costs=st.lists(st.floats(1e-4, 1e2), min_size=1, max_size=12),

@@ -104,7 +104,7 @@ def test_memory_plan_is_not_affected_by_measuring(tmp_path: Path, monkeypatch: p
             tmp_path, run_spec((4,), threads=0), 1, SingleProcessWorld(), lambda *_: None, pytest.fail
         ).build()
         trainer.close()
-        return trainer.compute.micro_batch, trainer.compute.memory
+        return trainer.compute.capacity, trainer.compute.memory
 
     with ThreadPoolExecutor(1) as other:
         at_once, plan = other.submit(planned).result(60)

@@ -148,6 +148,15 @@ def test_rebalance_names_the_phone_and_the_reason() -> None:
     )
 
 
+def test_no_phone_gets_a_single_image_if_batch_normalization_needs_two() -> None:
+    spec = run_spec((2, 2, 2))
+    balancer = LoadBalancer(replace(spec, compute=replace(spec.compute, min_micro_batch=2)), 1, 2)
+    rest = balancer.observe(3, rows_of(PAUSED, Condition(), HOT, images=(2, 2, 2), compute_s=(1, 1, 9)))
+    assert rest is not None
+    assert rest.batches == (0, 4, 2)
+    assert balancer.micro_batches(5) == [slice(0, 2), slice(2, 4)]
+
+
 def test_throttled_clock_is_named() -> None:
     balancer = LoadBalancer(run_spec((8, 8)), 0, 8)
     changes = [balancer.observe(step, rows_of(Condition(), THROTTLED, compute_s=(1, 3))) for step in range(1, 6)]

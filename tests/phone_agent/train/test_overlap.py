@@ -86,6 +86,15 @@ def test_micro_batches_are_few_and_even(batch: int, largest: int, first: int) ->
     assert max(sizes, default=0) - min(sizes, default=0) <= 1
 
 
+@given(batch=st.integers(2, 300), largest=st.integers(1, 300))
+def test_micro_batches_have_at_least_two_images_if_required(batch: int, largest: int) -> None:
+    sizes = [part.stop - part.start for part in split_micro_batches(batch, largest, smallest=2)]
+    assert (sum(sizes), min(sizes) >= 2) == (batch, True)
+    assert max(sizes) <= max(largest, 3)
+    if largest > 2:
+        assert len(sizes) == -(-batch // largest)
+
+
 times = st.lists(st.floats(0, 10), min_size=8, max_size=8)
 
 

@@ -60,13 +60,13 @@ kernel void batch_norm_merge_statistics(global const float *parts_buffer, long p
         float count = min(rows_per_part, rows - p * rows_per_part), d = from[p * 2 * channels] - mean;
         squares += from[(p * 2 + 1) * channels] + count * d * d;
     }
-    float variance = squares / rows, unbiased = rows > 1 ? squares / (rows - 1) : variance;
-    float inverse = 1 / sqrt(variance + epsilon);
+    float inverse = 1 / sqrt(squares / rows + epsilon);
     mean_buffer[mean_at + c] = mean;
     inv_std[inv_std_at + c] = inverse;
     set_scale(mean, inverse, gamma[gamma_at + c], beta[beta_at + c], scale + scale_at + c, shift + shift_at + c);
+    if (rows == 1) return; /* a single value has no variance */
     running_mean[running_mean_at + c] += momentum * (mean - running_mean[running_mean_at + c]);
-    running_var[running_var_at + c] += momentum * (unbiased - running_var[running_var_at + c]);
+    running_var[running_var_at + c] += momentum * (squares / (rows - 1) - running_var[running_var_at + c]);
 }
 
 /* For evaluation: scale and shift from the running statistics. */
