@@ -1,7 +1,7 @@
 """What can go wrong on the host, as one tree.
 
     ClusterctlError                 exit 1   something failed in the work itself
-    ├── UsageError                  exit 2   bad flag, file or name; told before anything is touched
+    ├── UsageError                  exit 2   bad flag, file or name; reported before anything is changed
     │   └── InventoryError          exit 2   carries every problem found, each with file and line
     └── PhoneError                  exit 1   one phone, one phase, one error code, one remedy
 
@@ -11,12 +11,13 @@ Every error ends with what to do next (`remedy`), as a sentence or as a command 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.errors import AgentError, ErrorCode
 
-EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -63,3 +64,17 @@ class PhoneError(ClusterctlError):
         super().__init__(message, remedy=remedy)
         self.code = code
         self.phase = phase
+
+
+@contextmanager
+def agent_errors(*failures: type[AgentError]) -> Iterator[None]:
+    """Converts errors of the agent's code when it runs on this computer.
+
+    An agent error means bad input (exit 2), except for `failures`, which mean that the work failed (exit 1).
+    """
+    try:
+        yield
+    except failures as error:
+        raise ClusterctlError(str(error)) from None
+    except AgentError as error:
+        raise UsageError(str(error), remedy=getattr(error, "remedy", None)) from None

@@ -36,8 +36,17 @@ from orchestrator.inventory import remember_failed
 from orchestrator.inventory.edit import PhoneIdentity, record_identity
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.paths import ClusterState, cache_dir
-from orchestrator.provision.engine import StepResult, StepRunner, StepStatus, dry_run_result
-from orchestrator.provision.events import Note, PhoneFinished, StageStarted, StepFinished, StepStarted
+from orchestrator.provision.engine import (
+    Note,
+    PhoneFinished,
+    StageStarted,
+    StepFinished,
+    StepResult,
+    StepRunner,
+    StepStarted,
+    StepStatus,
+    dry_run_result,
+)
 from orchestrator.provision.package_source import PackageSource, default_upstream
 from orchestrator.provision.resources import package_list
 from orchestrator.provision.ssh_keys import key_body, login_public_key

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from orchestrator.bootstrap.steps.step import Action
 from orchestrator.fleet.host_keys import HostKey
 from orchestrator.inventory.model import Phone
-from orchestrator.provision import events
+from orchestrator.provision import engine
 from orchestrator.provision.engine import StepResult, StepStatus, StepSummary
 
 LAST_STEP: Final = "record"
@@ -85,5 +85,5 @@ class Waiting:
     reason: str
 
 
-Event = events.Event | Waiting
+Event = engine.Event | Waiting
 OnEvent = Callable[[Event], None]

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.agent_errors import agent_errors
 from orchestrator.cli.bench_device import EXAMPLES as DEVICE_EXAMPLES
 from orchestrator.cli.bench_device import device
-from orchestrator.cli.choices import (
-    AllreduceAlgorithm,
-    ComputeBackend,
-    InstructionSet,
-    RankOrder,
-    Wire,
-)
+from orchestrator.cli.choices import AllreduceAlgorithm, ComputeBackend, InstructionSet, Wire
 from orchestrator.cli.help import EXPERT, format_examples
-from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption, complete_model
-from orchestrator.errors import EXIT_FAILED
+from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption, OrderOption, complete_model
+from orchestrator.errors import EXIT_FAILED, agent_errors
 from phone_agent.contract.choices import Activations
+
+if TYPE_CHECKING:
+    from orchestrator.cli.session import Session
+    from orchestrator.fleet import Fleet
+    from orchestrator.health.preflight import Preflight
 
 app = typer.Typer(help="Measure the speed of the rack, a phone or this computer.", no_args_is_help=True)
 
 ThreadsOption = Annotated[
-    int | None,
-    typer.Option(help="Number of threads. Default: one per core this process may use.", show_default=False),
+    int | None, typer.Option(help="Number of threads. Default: one per core this process may use.")
 ]
 IsaOption = Annotated[
     InstructionSet | None,
@@ -56,7 +53,6 @@ def allreduce(
             help="Buffer size in MB. Default: the model's gradient size, or 97.7 (ResNet-50) without --model.",
             min=0.001,
             max=2000,
-            show_default=False,
         ),
     ] = None,
     model: Annotated[
@@ -80,13 +76,7 @@ def allreduce(
             rich_help_panel=EXPERT,
         ),
     ] = 0,
-    order: Annotated[
-        RankOrder,
-        typer.Option(
-            help="Rank order. ring: switch by switch; interleaved: every hop crosses an uplink (the worst order).",
-            rich_help_panel=EXPERT,
-        ),
-    ] = "ring",
+    order: OrderOption = "ring",
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     as_json: JsonOption = False,
@@ -94,21 +84,16 @@ def allreduce(
     """Time an allreduce across the phones, and compare it with their link speed."""
     from orchestrator.bench.allreduce import USUAL_MB, AllreduceRequest, bench_allreduce
     from orchestrator.cli.session import open_session
-    from orchestrator.health.phone_health import collect_health
-    from orchestrator.health.preflight import UnfitPhonesError, run_preflight
     from orchestrator.view.bench import allreduce_document, print_allreduce
     from orchestrator.view.console import print_json
-    from orchestrator.view.progress import phone_progress, working
+    from orchestrator.view.progress import working
 
     size = USUAL_MB if mb is None and model is None else mb
     request = AllreduceRequest(size, algorithm, wire, order, repeats, model, group_size)
     request.check()
     session = open_session(inventory, limit)
     with session.fleet() as fleet:
-        with phone_progress("checking", fleet.phones) as on_done:
-            preflight = run_preflight(collect_health(fleet, on_done), session.cluster)
-        if preflight.unfit:
-            raise UnfitPhonesError(preflight, "bench allreduce")
+        _require_fit_phones(session, fleet, "bench allreduce")
         with working(f"running {repeats} allreduces"):
             result = bench_allreduce(session.cluster, session.phones, fleet.connection(session.phones[0]), request)
     if as_json:
@@ -129,23 +114,16 @@ def allreduce(
 def linpack(
     n: Annotated[
         int | None,
-        typer.Option(
-            "--n", help="Number of equations. Default: 2048 x square root of the number of phones.", show_default=False
-        ),
+        typer.Option("--n", help="Number of equations. Default: 2048 x square root of the number of phones."),
     ] = None,
     memory: Annotated[
-        float | None,
-        typer.Option(help="Instead of --n: fill this fraction of free memory, such as 0.8.", show_default=False),
+        float | None, typer.Option(help="Instead of --n: fill this fraction of free memory, such as 0.8.")
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads per phone. 0: one per big core.")] = 0,
     nb: Annotated[int, typer.Option(help="Block size.", rich_help_panel=EXPERT)] = 128,
     grid: Annotated[
         str | None,
-        typer.Option(
-            help="Process grid, such as 2x3. Default: as square as possible.",
-            show_default=False,
-            rich_help_panel=EXPERT,
-        ),
+        typer.Option(help="Process grid, such as 2x3. Default: as square as possible.", rich_help_panel=EXPERT),
     ] = None,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
@@ -154,21 +132,16 @@ def linpack(
     """Run High Performance LINPACK on the phones: solve a dense system in fp64, and check the residual."""
     from orchestrator.bench.linpack import LinpackRequest, bench_linpack, plan_linpack
     from orchestrator.cli.session import open_session
-    from orchestrator.health.phone_health import collect_health
-    from orchestrator.health.preflight import UnfitPhonesError, run_preflight
     from orchestrator.view.bench import linpack_document, print_linpack
     from orchestrator.view.console import print_json
-    from orchestrator.view.progress import phone_progress, working
+    from orchestrator.view.progress import working
 
     request = LinpackRequest(n, memory, nb, grid, threads)
     request.check()
     session = open_session(inventory, limit)
     request.grid_of(len(session.phones))  # an impossible grid is reported before any phone is contacted
     with session.fleet() as fleet:
-        with phone_progress("checking", fleet.phones) as on_done:
-            preflight = run_preflight(collect_health(fleet, on_done), session.cluster)
-        if preflight.unfit:
-            raise UnfitPhonesError(preflight, "bench linpack")
+        preflight = _require_fit_phones(session, fleet, "bench linpack")
         plan = plan_linpack(request, session.phones, preflight.memory, shared=session.cluster.lab is not None)
         with working(f"solving {plan.system.n} equations"):
             result = bench_linpack(session.cluster, session.phones, fleet.connection(session.phones[0]), plan)
@@ -193,8 +166,7 @@ def compute(
     threads: ThreadsOption = None,
     steps: Annotated[int, typer.Option(help="Steps to time, after one warm-up step.")] = 5,
     memory: Annotated[
-        str | None,
-        typer.Option(help="Memory limit, such as 2.8GB. Activations are recomputed if necessary.", show_default=False),
+        str | None, typer.Option(help="Memory limit, such as 2.8GB. Activations are recomputed if necessary.")
     ] = None,
     activations: Annotated[
         Activations, typer.Option(help="Storage format for activations; arithmetic stays in fp32.")
@@ -258,6 +230,18 @@ def kernels(
         print_json(kernels_document(machine, measured))
     else:
         print_kernels(machine, measured)
+
+
+def _require_fit_phones(session: Session, fleet: Fleet, command: str) -> Preflight:
+    from orchestrator.health.phone_health import collect_health
+    from orchestrator.health.preflight import UnfitPhonesError, run_preflight
+    from orchestrator.view.progress import phone_progress
+
+    with phone_progress("checking", fleet.phones) as on_done:
+        preflight = run_preflight(collect_health(fleet, on_done), session.cluster)
+    if preflight.unfit:
+        raise UnfitPhonesError(preflight, command)
+    return preflight
 
 
 def _bytes(given: str | None) -> int | None:

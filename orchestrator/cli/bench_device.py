@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.agent_errors import agent_errors
 from orchestrator.cli.choices import StudyBackend, StudyModel, StudyPart
 from orchestrator.cli.help import EXPERT, format_examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
-from orchestrator.errors import EXIT_FAILED, UsageError
+from orchestrator.errors import EXIT_FAILED, UsageError, agent_errors
 
 if TYPE_CHECKING:
     from orchestrator.device_study.collect import OnRow
@@ -38,38 +37,28 @@ PartOption = Annotated[
         "--part",
         help="What to measure. Repeatable. Default: everything. sweep: models of various widths and depths; "
         "foreground: how much training slows down a foreground app.",
-        show_default=False,
     ),
 ]
 ModelOption = Annotated[
-    list[StudyModel] | None,
-    typer.Option("--model", help="Model to measure. Repeatable. Default: all.", show_default=False),
+    list[StudyModel] | None, typer.Option("--model", help="Model to measure. Repeatable. Default: all.")
 ]
 WidthsOption = Annotated[
     str | None,
     typer.Option(
-        help="With --part sweep: layer widths, such as 64,512. Default: 64,128,256,512.",
-        show_default=False,
-        rich_help_panel=EXPERT,
+        help="With --part sweep: layer widths, such as 64,512. Default: 64,128,256,512.", rich_help_panel=EXPERT
     ),
 ]
 DepthsOption = Annotated[
     str | None,
-    typer.Option(
-        help="With --part sweep: layer counts, such as 1-8. Default: 1,2,4,8.",
-        show_default=False,
-        rich_help_panel=EXPERT,
-    ),
+    typer.Option(help="With --part sweep: layer counts, such as 1-8. Default: 1,2,4,8.", rich_help_panel=EXPERT),
 ]
 BackendOption = Annotated[
-    list[StudyBackend] | None,
-    typer.Option("--backend", help="Backend to measure. Repeatable. Default: both.", show_default=False),
+    list[StudyBackend] | None, typer.Option("--backend", help="Backend to measure. Repeatable. Default: both.")
 ]
 MemoryOption = Annotated[
     str | None,
     typer.Option(
         help="Memory limit for a training step, such as 2.8GB. Default: the device's free memory.",
-        show_default=False,
         rich_help_panel=EXPERT,
     ),
 ]

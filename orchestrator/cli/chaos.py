@@ -52,8 +52,7 @@ def chaos(
         list[Fault] | None,
         typer.Option(
             help="Only this kind of fault. Repeatable. head: the phone that runs mpirun; host: this computer; phantom "
-            "reaper: Android kills processes beyond its limit. Details: docs/design/chaos.md.",
-            show_default=False,
+            "reaper: Android kills processes beyond its limit. Details: docs/design/chaos.md."
         ),
     ] = None,
     journal: Annotated[
@@ -61,7 +60,6 @@ def chaos(
         typer.Option(
             help="Record each run in this file. If the file exists, continue from it.",
             dir_okay=False,
-            show_default=False,
             rich_help_panel=EXPERT,
         ),
     ] = None,

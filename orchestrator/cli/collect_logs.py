@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.records.record import RunRecord
 
 
-@examples(
-    "clusterctl collect-logs",
-    "clusterctl collect-logs 20260131-1200 --out /tmp/logs --archive",
-)
+@examples("clusterctl collect-logs", "clusterctl collect-logs 20260131-1200 --out /tmp/logs --archive")
 def collect_logs(
     run: RunArgument = None,
     out: Annotated[Path, typer.Option(help="Output directory; one subdirectory per run.")] = Path("logs"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Convert images to datasets, and copy datasets to the phones.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(help="Dataset name.", show_default=False)]
+NameArgument = Annotated[str, typer.Argument(help="Dataset name.")]
 
 
 @app.command(
@@ -34,8 +34,7 @@ def add(
         Path,
         typer.Argument(
             help="CIFAR-10, CIFAR-100 or IDX files such as MNIST (directory or archive), or a directory with "
-            "one subdirectory of images per class.",
-            show_default=False,
+            "one subdirectory of images per class."
         ),
     ],
     size: Annotated[int, typer.Option(help="Resize JPEG and PNG images to this many pixels per side.")] = 256,
@@ -95,7 +94,6 @@ def push(
             "--replicate-data/--shard-data",
             help="Put all images on every phone, or a different shard on each. Default: keep the current layout; for a "
             "new dataset, replicate if it needs at most a quarter of every phone's free space.",
-            show_default=False,
         ),
     ] = None,
     inventory: InventoryOption = None,
@@ -165,8 +163,7 @@ def _remove_here(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, only_p
     if outcomes is not None and not known:
         if outcomes.ok and not phones_that_had(outcomes):
             raise UsageError(
-                f"no dataset named '{name}' on this computer or on the phones",
-                remedy="clusterctl data list",
+                f"no dataset named '{name}' on this computer or on the phones", remedy="clusterctl data list"
             )
         return False
     if only_phones or (outcomes is not None and not outcomes.ok):

@@ -15,10 +15,7 @@ FixOption = Annotated[bool, typer.Option("--fix", help="Fix what can be fixed ov
 
 @examples("clusterctl doctor", "clusterctl doctor --fix --limit sw1:1-8", "clusterctl doctor --json")
 def doctor(
-    fix: FixOption = False,
-    inventory: InventoryOption = None,
-    limit: LimitOption = None,
-    as_json: JsonOption = False,
+    fix: FixOption = False, inventory: InventoryOption = None, limit: LimitOption = None, as_json: JsonOption = False
 ) -> None:
     """Check phones for known problems, and suggest fixes.
 

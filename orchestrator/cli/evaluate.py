@@ -20,10 +20,7 @@ def evaluate(
     trained: TrainedArgument = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            help="Dataset on this computer whose test images are used. Default: the dataset of the run.",
-            show_default=False,
-        ),
+        typer.Option(help="Dataset on this computer whose test images are used. Default: the dataset of the run."),
     ] = None,
     model: ModelOption = None,
     threads: ThreadsOption = None,
@@ -34,9 +31,8 @@ def evaluate(
 
     Runs on this computer.
     """
-    from orchestrator.cli.agent_errors import agent_errors
     from orchestrator.cli.model_argument import cores, find_trained
-    from orchestrator.errors import UsageError
+    from orchestrator.errors import UsageError, agent_errors
     from orchestrator.inference import evaluate as inference
     from orchestrator.view.inference import print_evaluation
     from orchestrator.view.progress import computing

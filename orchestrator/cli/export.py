@@ -17,16 +17,13 @@ if TYPE_CHECKING:
 
 
 @examples(
-    "clusterctl export",
-    "clusterctl export 20260131-1200 -o flowers.onnx",
-    "clusterctl export --format safetensors",
+    "clusterctl export", "clusterctl export 20260131-1200 -o flowers.onnx", "clusterctl export --format safetensors"
 )
 def export(
     trained: TrainedArgument = None,
     format: Annotated[ExportFormat, typer.Option(help="File format.")] = "onnx",
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="Output file. Default: MODEL.onnx or MODEL.safetensors.", show_default=False),
+        Path | None, typer.Option("-o", "--out", help="Output file. Default: MODEL.onnx or MODEL.safetensors.")
     ] = None,
     model: ModelOption = None,
     inventory: InventoryOption = None,
@@ -36,9 +33,8 @@ def export(
 
     ONNX: NCHW images in, class scores out. Safetensors: weights with torchvision's parameter names.
     """
-    from orchestrator.cli.agent_errors import agent_errors
     from orchestrator.cli.model_argument import find_trained
-    from orchestrator.errors import UsageError
+    from orchestrator.errors import UsageError, agent_errors
     from orchestrator.view.inference import print_exported
     from orchestrator.view.progress import working
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.agent_errors import agent_errors
 from orchestrator.cli.choices import ForecastAlgorithm, ForecastWire
 from orchestrator.cli.help import EXPERT, examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption, complete_model
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, agent_errors
 
 if TYPE_CHECKING:
     from orchestrator.plan.forecast.forecast import RackModel
@@ -33,7 +32,6 @@ def forecast(
         typer.Option(
             help="Model. Repeatable. Default: the ten models in the paper (Na et al., 2021).",
             autocompletion=complete_model,
-            show_default=False,
         ),
     ] = None,
     batch: Annotated[
@@ -44,14 +42,11 @@ def forecast(
             metavar="N|auto|paper",
         ),
     ] = "auto",
-    memory: Annotated[
-        str | None, typer.Option(help="Memory per phone, such as 2.8GB. Default: 2.8GB.", show_default=False)
-    ] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory per phone, such as 2.8GB. Default: 2.8GB.")] = None,
     images_per_s: Annotated[
         float | None,
         typer.Option(
             help="Speed of one phone, as measured by `bench device` or `tune`. Default: a modelled Galaxy S10+.",
-            show_default=False,
             min=1e-6,
         ),
     ] = None,
@@ -67,7 +62,6 @@ def forecast(
             help="Forecast for this many phones instead of the inventory.",
             min=1,
             max=MAX_PHONES,
-            show_default=False,
             rich_help_panel=IMAGINED,
         ),
     ] = None,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from orchestrator.cli.choices import RankOrder
-from orchestrator.cli.help import EXPERT, format_examples
-from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
+from orchestrator.cli.help import format_examples
+from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption, OrderOption
 from orchestrator.errors import EXIT_USAGE, InventoryError
 
 app = typer.Typer(help="Check and show the inventory of switches and phones.", no_args_is_help=True)
@@ -49,13 +46,7 @@ def show(inventory: InventoryOption = None, limit: LimitOption = None, json: Jso
 def hostfile(
     inventory: InventoryOption = None,
     limit: LimitOption = None,
-    order: Annotated[
-        RankOrder,
-        typer.Option(
-            help="Rank order. ring: switch by switch; interleaved: every hop crosses an uplink (the worst order).",
-            rich_help_panel=EXPERT,
-        ),
-    ] = "ring",
+    order: OrderOption = "ring",
 ) -> None:
     """Print an Open MPI hostfile: one phone per line, in rank order."""
     from orchestrator.cli.session import open_session

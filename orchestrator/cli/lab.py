@@ -25,11 +25,8 @@ def _complete_phone(incomplete: str) -> list[str]:
     return [phone.name for phone in phones if phone.name.startswith(incomplete)]
 
 
-PhoneArgument = Annotated[
-    str,
-    typer.Argument(help="Phone name, such as p1-01.", show_default=False, autocompletion=_complete_phone),
-]
-CommandArgument = Annotated[list[str], typer.Argument(help="Command to run, after --.", show_default=False)]
+PhoneArgument = Annotated[str, typer.Argument(help="Phone name, such as p1-01.", autocompletion=_complete_phone)]
+CommandArgument = Annotated[list[str], typer.Argument(help="Command to run, after --.")]
 _PASS_THROUGH = {"ignore_unknown_options": True}
 
 
@@ -130,9 +127,7 @@ def power(phone: PhoneArgument, state: Annotated[PowerState, typer.Argument(help
 )
 def change(
     phone: PhoneArgument,
-    settings: Annotated[
-        list[str], typer.Argument(help="KEY=VALUE, such as thermal.cpu=71.5 or link=down.", show_default=False)
-    ],
+    settings: Annotated[list[str], typer.Argument(help="KEY=VALUE, such as thermal.cpu=71.5 or link=down.")],
 ) -> None:
     """Change a virtual phone's sensor readings, or inject a fault.
 

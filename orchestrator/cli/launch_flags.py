@@ -195,7 +195,7 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
 
 def _option(path: str, panel: str, text: str, settings: dict[str, Any]) -> Any:
     name = "/".join(flag_names(path))
-    return typer.Option(name, help=text + _default(path), show_default=False, rich_help_panel=panel, **settings)
+    return typer.Option(name, help=text + _default(path), rich_help_panel=panel, **settings)
 
 
 def _default(path: str) -> str:

@@ -16,27 +16,17 @@ WEIGHTS = (".safetensors", ".npz", ".pth", ".pt")
 
 TrainedArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[RUN|FILE]",
-        help="Run id or unique prefix, or a weights file. Default: the newest run.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="[RUN|FILE]", help="Run id or unique prefix, or a weights file. Default: the newest run."),
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option(
-        help="Model the weights belong to, if the file does not record it.",
-        autocompletion=complete_model,
-        show_default=False,
-    ),
+    typer.Option(help="Model the weights belong to, if the file does not record it.", autocompletion=complete_model),
 ]
-ThreadsOption = Annotated[
-    int | None, typer.Option(help="Number of threads. Default: one per core.", min=1, max=64, show_default=False)
-]
+ThreadsOption = Annotated[int | None, typer.Option(help="Number of threads. Default: one per core.", min=1, max=64)]
 
 
 def find_trained(which: str | None, model: str | None, inventory: Path | None) -> TrainedModel:
-    from orchestrator.cli.agent_errors import agent_errors
+    from orchestrator.errors import agent_errors
     from orchestrator.inference.model import open_trained
 
     with agent_errors():

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.agent_errors import agent_errors
 from orchestrator.cli.choices import PlannedBackend
 from orchestrator.cli.help import EXPERT, format_examples
 from orchestrator.cli.options import JsonOption, complete_model
+from orchestrator.errors import agent_errors
 from phone_agent.contract.choices import MAX_THREADS, Activations
 
 app = typer.Typer(help="List models, and show how much memory training needs.", no_args_is_help=True)
@@ -40,24 +40,16 @@ def list_models(as_json: JsonOption = False) -> None:
     )
 )
 def show(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="Model, as in `clusterctl models list`.", autocompletion=complete_model, show_default=False
-        ),
-    ],
+    name: Annotated[str, typer.Argument(help="Model, as in `clusterctl models list`.", autocompletion=complete_model)],
     batch: Annotated[int, typer.Option(help="Images per step.", min=1, max=MAX_BATCH)] = 32,
     memory: Annotated[
         str, typer.Option(help="Free memory per phone. Shows whether the batch fits, and the largest batch that does.")
     ] = PHONE_MEMORY,
-    classes: Annotated[
-        int | None, typer.Option(help="Number of classes. Default: as published.", show_default=False)
-    ] = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes. Default: as published.")] = None,
     image: Annotated[
         str | None,
         typer.Option(
-            help="Image size: pixels per side, or HEIGHTxWIDTH, or HEIGHTxWIDTHxCHANNELS. Default: as published.",
-            show_default=False,
+            help="Image size: pixels per side, or HEIGHTxWIDTH, or HEIGHTxWIDTHxCHANNELS. Default: as published."
         ),
     ] = None,
     width: Annotated[

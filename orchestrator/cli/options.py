@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.choices import RankOrder
+from orchestrator.cli.help import EXPERT
+
 
 def complete_limit(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Completes the last term of a selector; nothing if there is no inventory."""
@@ -52,7 +55,6 @@ InventoryOption = Annotated[
         "--inventory",
         envvar="CLUSTERCTL_INVENTORY",
         help="Inventory file. Default: the running lab's, or ./inventory.yaml if no lab is running.",
-        show_default=False,
     ),
 ]
 LimitOption = Annotated[
@@ -63,7 +65,13 @@ LimitOption = Annotated[
         help="Only these phones: a name (p1-01), a switch (sw1), ports (sw1:1-8) or @failed (failed in the last "
         "command). Combine with ',' (or), '&' (and), '!' (not).",
         autocompletion=complete_limit,
-        show_default=False,
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+OrderOption = Annotated[
+    RankOrder,
+    typer.Option(
+        help="Rank order. ring: switch by switch; interleaved: every hop crosses an uplink (the worst order).",
+        rich_help_panel=EXPERT,
+    ),
+]

@@ -20,14 +20,9 @@ from orchestrator.cli.options import InventoryOption, JsonOption
 def predict(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="JPEG or PNG files.")],
     run: Annotated[
-        str | None,
-        typer.Option(
-            help="Run whose model to use: a run id or unique prefix. Default: the newest run.", show_default=False
-        ),
+        str | None, typer.Option(help="Run whose model to use: a run id or unique prefix. Default: the newest run.")
     ] = None,
-    weights: Annotated[
-        Path | None, typer.Option(help="Use this weights file instead of a run.", show_default=False)
-    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Use this weights file instead of a run.")] = None,
     top: Annotated[int, typer.Option(help="Number of classes to print per image.", min=1)] = 5,
     model: ModelOption = None,
     threads: ThreadsOption = None,
@@ -38,9 +33,8 @@ def predict(
 
     Runs on this computer.
     """
-    from orchestrator.cli.agent_errors import agent_errors
     from orchestrator.cli.model_argument import cores, find_trained
-    from orchestrator.errors import UsageError
+    from orchestrator.errors import UsageError, agent_errors
     from orchestrator.inference.evaluate import predict as classify
     from orchestrator.inference.model import open_trained
     from orchestrator.text import count_of

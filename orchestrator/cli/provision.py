@@ -20,7 +20,6 @@ UpstreamOption = Annotated[
         "--upstream",
         help="Termux package repository. Default: the official one, or the lab's own in a lab.",
         metavar="URL",
-        show_default=False,
         rich_help_panel=EXPERT,
     ),
 ]

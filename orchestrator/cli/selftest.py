@@ -17,7 +17,6 @@ PhonesArgument = Annotated[
     typer.Argument(
         help="Phones, as in --limit. With two or more, also tests the network between them.",
         autocompletion=complete_limit,
-        show_default=False,
     ),
 ]
 InteractiveOption = Annotated[

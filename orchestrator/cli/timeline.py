@@ -16,9 +16,7 @@ from orchestrator.errors import EXIT_FAILED
 @examples("clusterctl timeline", "clusterctl timeline 20260131-1200 -o trace.json")
 def timeline(
     run: RunArgument = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Output file. Default: RUN.trace.json.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file. Default: RUN.trace.json.")] = None,
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -17,7 +17,7 @@ from orchestrator.health.report import AppliedFix, DoctorReport
 from orchestrator.health.scripts import PROCESSES, TERMUX_BASH, read_health_script, run_script_with_fallback
 from orchestrator.inventory.model import Phone
 from orchestrator.provision import ProvisionOptions, provision
-from orchestrator.provision.events import OnEvent
+from orchestrator.provision.engine import OnEvent
 from orchestrator.provision.resources import read_script
 from phone_agent.contract.errors import ErrorCode
 

@@ -1,18 +1,23 @@
-"""The desired state of all phones, decided on this computer before anything is changed."""
+"""The desired state of all phones, decided on this computer before anything is changed, and the steps towards it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from orchestrator.inventory.model import Cluster
+from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.provision.bundle import Bundle
+from orchestrator.provision.engine import Step
 from orchestrator.provision.resources import PackageList
 from orchestrator.provision.ssh_keys import SshKeys
 from orchestrator.provision.termux.index import Index
+from orchestrator.provision.termux_facts import TermuxFacts
 from orchestrator.provision.wheels import Wheel
+
+if TYPE_CHECKING:
+    from orchestrator.fleet import PhoneConnection
 
 _LOOPBACK: Final = IPv4Network("127.0.0.0/8")
 
@@ -50,3 +55,16 @@ def peer_network(subnet: IPv4Network) -> IPv4Network:
     On the loopback interface every connection comes from 127.0.0.1, whatever its destination.
     """
     return _LOOPBACK if subnet.is_loopback else subnet
+
+
+@dataclass(frozen=True)
+class SshTarget:
+    """A phone that is being provisioned over SSH."""
+
+    phone: Phone
+    connect: Callable[[], PhoneConnection]  # the open connection, or a new one if that was lost
+    verify_new_login: Callable[[], None]  # opens another connection; raises PhoneError
+
+
+ProvisionStep = Step[SshTarget, TermuxFacts, DesiredState, str]
+Changes = tuple[str, ...]  # descriptions of what a step would change; empty: nothing

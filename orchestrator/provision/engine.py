@@ -1,4 +1,4 @@
-"""The step engine of `provision` and `bootstrap`.
+"""The step engine of `provision` and `bootstrap`, and the events that both emit for the progress display.
 
 A step computes its changes from facts (`plan`) and makes them (`apply`). It has succeeded when `plan` finds nothing
 left to change in facts that were collected afterwards.
@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from orchestrator.errors import PhoneError
+from orchestrator.inventory.model import Phone
 
 TargetT = TypeVar("TargetT")
 FactsT = TypeVar("FactsT")
@@ -175,3 +176,39 @@ def _verified(result: StepResult, remaining: tuple[str, ...]) -> StepResult:
 
 def _failed(step: str, seconds: float, error: PhoneError) -> StepResult:
     return StepResult(step, StepStatus.FAILED, seconds, error=error.message, remedy=error.remedy)
+
+
+@dataclass(frozen=True)
+class StageStarted:
+    """A part of the work that all these phones do in parallel."""
+
+    title: str
+    phones: tuple[Phone, ...]
+
+
+@dataclass(frozen=True)
+class StepStarted:
+    phone: Phone
+    step: str
+
+
+@dataclass(frozen=True)
+class StepFinished:
+    phone: Phone
+    result: StepResult
+
+
+@dataclass(frozen=True)
+class PhoneFinished:
+    """The phone has finished the stage, successfully or not."""
+
+    phone: Phone
+
+
+@dataclass(frozen=True)
+class Note:
+    message: str
+
+
+Event = StageStarted | StepStarted | StepFinished | PhoneFinished | Note
+OnEvent = Callable[[Event], None]

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.provision.desired_state import DesiredState
-from orchestrator.provision.engine import StepResult, StepRunner, StepStatus
-from orchestrator.provision.events import StepStarted
+from orchestrator.provision.desired_state import DesiredState, ProvisionStep, SshTarget
+from orchestrator.provision.engine import StepResult, StepRunner, StepStarted, StepStatus
 from orchestrator.provision.preflight import TimedFacts
 from orchestrator.provision.progress import ProvisionProgress
 from orchestrator.provision.resources import read_script
 from orchestrator.provision.steps import boot, keys, openmpi, sshd
-from orchestrator.provision.target import ProvisionStep, SshTarget
 from orchestrator.provision.termux_facts import TermuxFacts, parse_termux_facts
 
 if TYPE_CHECKING:

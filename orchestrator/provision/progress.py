@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.engine import StepResult, StepStatus
-from orchestrator.provision.events import Event, Note, OnEvent, StepFinished
+from orchestrator.provision.engine import Event, Note, OnEvent, StepFinished, StepResult, StepStatus
 from orchestrator.provision.report import PhoneProvisionReport
 from orchestrator.provision.termux_facts import TermuxFacts
 

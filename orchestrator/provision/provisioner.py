@@ -26,9 +26,8 @@ from orchestrator.inventory.model import Phone
 from orchestrator.paths import cache_dir
 from orchestrator.provision import preflight
 from orchestrator.provision.bundle import Bundle, build_bundles
-from orchestrator.provision.desired_state import DesiredState, peer_network
-from orchestrator.provision.engine import StepResult, StepStatus, dry_run_result
-from orchestrator.provision.events import OnEvent, PhoneFinished, StageStarted
+from orchestrator.provision.desired_state import DesiredState, ProvisionStep, SshTarget, peer_network
+from orchestrator.provision.engine import OnEvent, PhoneFinished, StageStarted, StepResult, StepStatus, dry_run_result
 from orchestrator.provision.package_source import PackageSource, default_upstream
 from orchestrator.provision.phone_provisioner import PhoneProvisioner, collect_facts
 from orchestrator.provision.preflight import TimedFacts
@@ -44,7 +43,6 @@ from orchestrator.provision.steps.packages import PackagesStep
 from orchestrator.provision.steps.selftest import SelfTestStep
 from orchestrator.provision.steps.sshd import SshdStep
 from orchestrator.provision.steps.wheel import Mpi4pyStep, PyOpenClStep
-from orchestrator.provision.target import ProvisionStep, SshTarget
 from orchestrator.provision.termux.mirror import serve
 from orchestrator.provision.termux.snapshot import Snapshot
 from orchestrator.provision.termux.upstream import Upstream

@@ -9,11 +9,10 @@ from typing import Final, Literal
 
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.desired_state import DesiredState
+from orchestrator.provision.desired_state import DesiredState, ProvisionStep, SshTarget
 from orchestrator.provision.progress import ProvisionProgress
 from orchestrator.provision.steps.packages import install_packages, space_to_add
 from orchestrator.provision.steps.wheel import Mpi4pyStep, PyOpenClStep
-from orchestrator.provision.target import ProvisionStep, SshTarget
 from orchestrator.provision.termux_facts import TermuxFacts
 from orchestrator.provision.wheels import Wheel, WheelStore
 from phone_agent.contract.errors import ErrorCode

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,7 +17,6 @@ from orchestrator.fleet.network import Network
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.provision.bundle import Bundle, build_bundles
 from orchestrator.selftest import assumptions, host_checks
-from orchestrator.selftest.callback_server import callback_server
 from orchestrator.selftest.query import check_assumptions, install_agent, remove_agent
 from orchestrator.selftest.report import AssumptionResult, PhoneReport, assess
 from orchestrator.text import one_line
@@ -30,6 +31,8 @@ NOT_INTERACTIVE: Final = "needs someone to turn the screen off: use --interactiv
 
 OnEvent = Callable[[Phone, "Assumption | AssumptionResult"], None]  # check started, then its result; from any thread
 Prompt = Callable[[str], None]  # returns when the user has done it
+_TIMEOUT_S = 8.0
+_MAX_GREETING_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -177,3 +180,31 @@ class _Selftest:
         if isinstance(event, AssumptionResult):
             self._results[phone][event.assumption.name] = event
         self._on_event(phone, event)
+
+
+@contextmanager
+def callback_server(listener: socket.socket) -> Iterator[tuple[str, int]]:
+    """A TCP server on the wired address of the host; yields that address.
+
+    Phones connect to it and receive the address they were seen with.
+    """
+    thread = threading.Thread(target=_serve, args=(listener,), daemon=True, name="callback-server")
+    thread.start()
+    host, port = listener.getsockname()[:2]
+    try:
+        yield str(host), int(port)
+    finally:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread up
+        thread.join()
+        listener.close()
+
+
+def _serve(listener: socket.socket) -> None:
+    with suppress(OSError):  # the listener was shut down
+        while True:
+            connection, client = listener.accept()
+            with connection, suppress(OSError):  # the client may disconnect
+                connection.settimeout(_TIMEOUT_S)
+                connection.recv(_MAX_GREETING_BYTES)
+                connection.sendall(f"{client[0]}\n".encode())

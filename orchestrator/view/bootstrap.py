@@ -12,11 +12,10 @@ from rich.text import Text
 from orchestrator.bootstrap.report import BootstrapReport, Event, OnEvent, PhoneBootstrapReport, Waiting
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.engine import StepStatus
-from orchestrator.provision.events import Note, PhoneFinished, StageStarted, StepFinished, StepStarted
+from orchestrator.provision.engine import Note, PhoneFinished, StageStarted, StepFinished, StepStarted, StepStatus
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note, out, warn
-from orchestrator.view.phones import group_by_message
+from orchestrator.view.outcomes import group_by_message
 from orchestrator.view.table import Column, FitTable, print_table
 
 _MAX_ROWS = 20

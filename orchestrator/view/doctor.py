@@ -12,7 +12,7 @@ from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note
-from orchestrator.view.phones import format_phones
+from orchestrator.view.outcomes import format_phones
 from orchestrator.view.table import Column, FitTable, for_tables
 
 _STYLE = {Severity.STOPS: "bold red", Severity.SLOWS: "yellow", Severity.NOTE: "dim"}

@@ -5,13 +5,14 @@ sw1:1-45 ok; sw1:46 unreachable: no SSH banner within 8 s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.text import Text
 
 from orchestrator.fleet.result import Outcome, Outcomes, Status
 from orchestrator.inventory import fold
+from orchestrator.inventory.model import Phone
 from orchestrator.text import one_line
 from orchestrator.view.console import err, next_step
 from orchestrator.view.table import Column, FitTable, print_table
@@ -95,3 +96,16 @@ def render_failures(groups: list[list[Outcome[Any]]]) -> FitTable:
         cells = (name, _ports(group), first.phase or "", one_line(first.error or ""), one_line(first.remedy or ""))
         table.add_row(*cells)
     return table
+
+
+def format_phones(phones: Sequence[Phone]) -> str:
+    """One phone by name, several as a compact selector: sw1:1-8."""
+    return phones[0].name if len(phones) == 1 else fold(phones)
+
+
+def group_by_message(items: Iterable[tuple[Phone, str]]) -> dict[str, list[Phone]]:
+    """Phones with the same message together, so that it is printed once."""
+    groups: dict[str, list[Phone]] = {}
+    for phone, message in items:
+        groups.setdefault(message, []).append(phone)
+    return groups

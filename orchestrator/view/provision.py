@@ -11,12 +11,20 @@ from rich.text import Text
 from orchestrator.format import format_clock
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.engine import StepStatus
-from orchestrator.provision.events import Event, Note, OnEvent, PhoneFinished, StageStarted, StepFinished, StepStarted
+from orchestrator.provision.engine import (
+    Event,
+    Note,
+    OnEvent,
+    PhoneFinished,
+    StageStarted,
+    StepFinished,
+    StepStarted,
+    StepStatus,
+)
 from orchestrator.provision.report import PhoneProvisionReport, ProvisionReport
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note, out, warn
-from orchestrator.view.phones import group_by_message
+from orchestrator.view.outcomes import group_by_message
 from orchestrator.view.progress import delayed_line, format_compiling
 from orchestrator.view.table import Column, FitTable, print_table
 from phone_agent.api.bundle import compile_progress

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.errors import PhoneError
-from orchestrator.provision.desired_state import DesiredState
+from orchestrator.provision.desired_state import Changes, DesiredState, SshTarget
 from orchestrator.provision.resources import read_script
-from orchestrator.provision.target import Changes, SshTarget
 from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.layout import RELEASES

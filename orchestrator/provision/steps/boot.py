@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from orchestrator.errors import PhoneError
-from orchestrator.provision.desired_state import DesiredState
+from orchestrator.provision.desired_state import Changes, DesiredState, SshTarget
 from orchestrator.provision.files import ManagedFile, install_files
 from orchestrator.provision.resources import read_script, read_text
-from orchestrator.provision.target import Changes, SshTarget
 from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract.errors import ErrorCode
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from orchestrator.provision.desired_state import DesiredState
+from orchestrator.provision.desired_state import Changes, DesiredState, SshTarget
 from orchestrator.provision.files import ManagedFile, changed_files, install_files, outside_block, with_block
 from orchestrator.provision.resources import render_template
 from orchestrator.provision.ssh_keys import key_body
-from orchestrator.provision.target import Changes, SshTarget
 from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract.dataset_delivery import RECEIVE_COMMAND
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.provision.desired_state import DesiredState
+from orchestrator.provision.desired_state import Changes, DesiredState, SshTarget
 from orchestrator.provision.files import ManagedFile, changed_files, install_files
 from orchestrator.provision.resources import read_text, render_template
-from orchestrator.provision.target import Changes, SshTarget
 from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract import layout
 

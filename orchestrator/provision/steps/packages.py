@@ -8,9 +8,8 @@ from typing import Final
 
 from orchestrator.errors import PhoneError
 from orchestrator.provision.background import run_in_background
-from orchestrator.provision.desired_state import DesiredState, Repository
+from orchestrator.provision.desired_state import Changes, DesiredState, Repository, SshTarget
 from orchestrator.provision.failures import explain_failure
-from orchestrator.provision.target import Changes, SshTarget
 from orchestrator.provision.termux.closure import closure
 from orchestrator.provision.termux.index import Package
 from orchestrator.provision.termux.version import Version

@@ -7,11 +7,10 @@ import json
 from typing import Final
 
 from orchestrator.errors import PhoneError
-from orchestrator.provision.desired_state import DesiredState
+from orchestrator.provision.desired_state import Changes, DesiredState, SshTarget
 from orchestrator.provision.report import LAST_STEP
 from orchestrator.provision.resources import read_script
 from orchestrator.provision.steps.openmpi import required_files
-from orchestrator.provision.target import Changes, SshTarget
 from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract.errors import ErrorCode, error_message
 

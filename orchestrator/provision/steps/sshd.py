@@ -7,11 +7,10 @@ from ipaddress import IPv4Network
 from typing import Final
 
 from orchestrator.errors import PhoneError
-from orchestrator.provision.desired_state import DesiredState
+from orchestrator.provision.desired_state import Changes, DesiredState, SshTarget
 from orchestrator.provision.files import ManagedFile
 from orchestrator.provision.resources import read_script, read_text, render_template
 from orchestrator.provision.ssh_keys import key_body
-from orchestrator.provision.target import Changes, SshTarget
 from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract.errors import ErrorCode
 

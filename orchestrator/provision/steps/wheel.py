@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.errors import PhoneError
-from orchestrator.provision.desired_state import DesiredState
+from orchestrator.provision.desired_state import Changes, DesiredState, SshTarget
 from orchestrator.provision.failures import explain_failure
 from orchestrator.provision.resources import read_script
-from orchestrator.provision.target import Changes, SshTarget
 from orchestrator.provision.termux_facts import TermuxFacts
 from orchestrator.provision.wheels import Wheel
 from phone_agent.contract.errors import ErrorCode

@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.fleet.result import CommandResult
+from orchestrator.provision.desired_state import SshTarget
 from orchestrator.provision.resources import read_script
 from orchestrator.provision.steps.sshd import SshdStep
-from orchestrator.provision.target import SshTarget
 from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.provision.samples import desired_state, facts, phone
 

@@ -10,13 +10,11 @@ import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.desired_state import DesiredState, Repository
-from orchestrator.provision.engine import StepStatus
-from orchestrator.provision.events import Event
+from orchestrator.provision.desired_state import DesiredState, Repository, SshTarget
+from orchestrator.provision.engine import Event, StepStatus
 from orchestrator.provision.phone_provisioner import PhoneProvisioner
 from orchestrator.provision.progress import ProvisionProgress
 from orchestrator.provision.steps.wheel import PyOpenClStep
-from orchestrator.provision.target import SshTarget
 from orchestrator.provision.termux.index import Index
 from orchestrator.provision.wheel_builds import MPI4PY_BUILD, PYOPENCL_BUILD, WheelBuilds
 from orchestrator.provision.wheels import Wheel, WheelStore

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from orchestrator.inventory.model import Phone
 from orchestrator.selftest.assumptions import CLOCK, SESSION, all_assumptions
-from orchestrator.selftest.callback_server import callback_server
 from orchestrator.selftest.report import AssumptionResult, PhoneReport
+from orchestrator.selftest.run import callback_server
 from orchestrator.view import selftest as view
 from phone_agent.contract.assumptions import Status
 from phone_agent.selftest import network

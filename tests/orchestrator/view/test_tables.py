@@ -29,8 +29,7 @@ from orchestrator.inventory import load
 from orchestrator.logs.trace import StepBreakdown
 from orchestrator.plan.forecast import published
 from orchestrator.plan.forecast.forecast import Forecast, uniform_rack
-from orchestrator.provision.engine import StepResult, StepStatus
-from orchestrator.provision.events import StageStarted
+from orchestrator.provision.engine import StageStarted, StepResult, StepStatus
 from orchestrator.provision.report import PhoneProvisionReport
 from orchestrator.records.events import Progress
 from orchestrator.records.record import RunRecord
