@@ -248,7 +248,7 @@ def _store(
         run=spec.to_json(),
     )
     store.add(result)
-    print(f"{training.variant.name}, seed {spec.seed}, {side}: {result.points:.2f} %", file=sys.stderr)
+    print(f"{training.variant.name}, seed {spec.seed}, {side}: {result.points:.2f}%", file=sys.stderr)
 
 
 def means_between(losses: Sequence[float], evaluations: Sequence[dict[str, Any]]) -> tuple[float, ...]:

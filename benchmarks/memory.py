@@ -128,7 +128,7 @@ def _runner(
 
 
 def search(runs: Callable[[int], bool], start: int) -> tuple[int, int]:
-    """The largest batch that runs and the smallest that fails, to within 2 %, searched from `start`."""
+    """The largest batch that runs and the smallest that fails, to within 2%, searched from `start`."""
     good, bad, step = 0, 0, max(1, start // 32)
     batch = start
     while not (good and bad):

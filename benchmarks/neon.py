@@ -7,10 +7,10 @@
 Every kernel runs on an emulated processor that counts each instruction (benchmarks/arm/counting.py), so the counts are
 reproducible. llvm-mca then schedules its innermost loops for the Neoverse N1, the server version of the Cortex-A76
 (benchmarks/arm/loops.py), and the result is compared with the limit of the arithmetic or of the loads and stores alone.
-Both give a model of whole training steps on a phone (benchmarks/arm/step.py). Caches are not modelled, and nothing here
+Both give a model of whole training steps on a phone (benchmarks/arm/step.py). Caches are not modeled, and nothing here
 was measured on a phone.
 
-Exit code 1 if a GEMM loop reaches less than 95 % of two multiply-adds per cycle or spills accumulators to the stack;
+Exit code 1 if a GEMM loop reaches less than 95% of two multiply-adds per cycle or spills accumulators to the stack;
 with --check also if a kernel takes more instructions or cycles than in the baseline.
 """
 
@@ -35,7 +35,7 @@ from rich.table import Table
 from benchmarks.arm import step
 from benchmarks.arm.counting import executed
 from benchmarks.arm.kernels import Kernel, kernels
-from benchmarks.arm.loops import MCA, Loop, innermost_loops, modelled_cycles, scheduled
+from benchmarks.arm.loops import MCA, Loop, innermost_loops, modeled_cycles, scheduled
 from benchmarks.networks import TABLE_I, network
 from orchestrator.plan.forecast.device_model import GALAXY_S10_PLUS, KernelCost
 from phone_agent.core import build
@@ -134,13 +134,13 @@ def measure(program: Path, kernel: Kernel, isa: str) -> Evaluation:
     loops = innermost_loops(counted)
     cycles = scheduled([loop.body for loop in loops])
     hot = tuple(Scheduled(*each) for each in zip(loops, cycles, strict=True) if each[0].share >= HOT)
-    return Evaluation(kernel, isa, counted.total, modelled_cycles(counted, loops, cycles), hot)
+    return Evaluation(kernel, isa, counted.total, modeled_cycles(counted, loops, cycles), hot)
 
 
-def model(measured: Sequence[Evaluation]) -> list[step.Modelled]:
+def model(measured: Sequence[Evaluation]) -> list[step.Modeled]:
     isa = measured[0].isa
     phone = step.galaxy_s10_plus({each.kernel.name: each.cost for each in measured if each.isa == isa})
-    return [step.modelled(name, phone) for name in TABLE_I]
+    return [step.modeled(name, phone) for name in TABLE_I]
 
 
 def shipped(baseline: Mapping[str, Any]) -> str:
@@ -183,7 +183,7 @@ def _slow_loops(measured: Evaluation) -> Iterator[str]:
             yield f"{each.loop.function} at {each.share:.1%} of its limit, {each.loop.stack} accesses to the stack"
 
 
-def report(measured: Sequence[Evaluation], steps: Sequence[step.Modelled]) -> None:
+def report(measured: Sequence[Evaluation], steps: Sequence[step.Modeled]) -> None:
     console = Console(width=150)
     for isa in dict.fromkeys(each.isa for each in measured):
         console.print(_table([each for each in measured if each.isa == isa], isa))
@@ -194,12 +194,12 @@ def report(measured: Sequence[Evaluation], steps: Sequence[step.Modelled]) -> No
         )
     if steps:
         console.print(_steps_table(steps, measured[0].isa))
-        console.print(f"Modelled, not measured: {step.assumptions(step.galaxy_s10_plus({}))}.", soft_wrap=True)
+        console.print(f"Modeled, not measured: {step.assumptions(step.galaxy_s10_plus({}))}.", soft_wrap=True)
 
 
 def _table(measured: Sequence[Evaluation], isa: str) -> Table:
     columns = ("instructions", "cycles", "of 2 FMA", "hot loops", "of it", "fma", "cycles", "limit", "of limit", "")
-    table = Table("kernel", *columns, title=f"{isa}: one core, caches not modelled")
+    table = Table("kernel", *columns, title=f"{isa}: one core, caches not modeled")
     for each in measured:
         share = f"{each.multiply_add_share:.0%}" if each.kernel.flops else ""
         start = (each.kernel.name, f"{each.instructions:,}", f"{each.cycles:,.0f}", share)
@@ -235,8 +235,8 @@ def _mean(ratios: Sequence[float]) -> float:
     return exp(sum(map(log, ratios)) / len(ratios))
 
 
-def _steps_table(steps: Sequence[step.Modelled], isa: str) -> Table:
-    title = f"A training step on a Galaxy S10+, MODELLED ({isa}), batches of the paper's Table I"
+def _steps_table(steps: Sequence[step.Modeled], isa: str) -> Table:
+    title = f"A training step on a Galaxy S10+, MODELED ({isa}), batches of the paper's Table I"
     table = Table(
         "network", "batch", "ms", "images/s", "hot, images/s", "of peak", "waits for memory", "paper", title=title
     )
@@ -257,10 +257,10 @@ def _steps_table(steps: Sequence[step.Modelled], isa: str) -> Table:
     return table
 
 
-def _document(measured: Sequence[Evaluation], steps: Sequence[step.Modelled]) -> dict[str, Any]:
+def _document(measured: Sequence[Evaluation], steps: Sequence[step.Modeled]) -> dict[str, Any]:
     return {
         "kernels": [_numbers(each) for each in measured],
-        "modelled_steps": [{**asdict(each), "images_per_s": each.images_per_s} for each in steps],
+        "modeled_steps": [{**asdict(each), "images_per_s": each.images_per_s} for each in steps],
         "assumptions": step.assumptions(step.galaxy_s10_plus({})),
     }
 
@@ -277,9 +277,7 @@ def _numbers(each: Evaluation) -> dict[str, Any]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--isa", action="append", choices=qemu.ISAS, help="default: all")
-    parser.add_argument(
-        "--only", default="", help="part of the names of the kernels to run; no steps are modelled then"
-    )
+    parser.add_argument("--only", default="", help="part of the names of the kernels to run; no steps are modeled then")
     parser.add_argument("--check", action="store_true", help="against the baseline")
     parser.add_argument("--update", action="store_true", help="write the baseline")
     parser.add_argument("--json", action="store_true")

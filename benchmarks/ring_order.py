@@ -6,7 +6,7 @@ Starts its own lab and alternates between inventory order (every uplink carries 
 order (almost every hop crosses an uplink); the best round of each counts. All phones share the cores of this computer,
 so the links are slower than in a rack to make them, and not the cores, the bottleneck: check this by the fraction of
 the line rate that inventory order reaches. With 12 phones on 3 switches, the busiest uplink carries 4 times as many
-flows in interleaved order. With --rate 200mbit on two busy cores, inventory order reached 37 % of the line rate and the
+flows in interleaved order. With --rate 200mbit on two busy cores, inventory order reached 37% of the line rate and the
 ratio was 1.8.
 """
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.data.sources import recognise
+from orchestrator.data.sources import recognize
 from phone_agent import models
 from phone_agent.backends import get_backend
 from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
@@ -53,7 +53,7 @@ notes = Console(stderr=True, highlight=False)
 
 @dataclass(frozen=True)
 class Data:
-    images: Array  # NHWC, normalised
+    images: Array  # NHWC, normalized
     labels: Array
 
 
@@ -78,7 +78,7 @@ def main() -> None:
         for method in Algorithm:
             runs.append(one_run(method, seed, train, test, options))
             last = runs[-1]
-            notes.print(f"seed {seed} {last.method}: loss {last.final_loss:.4f}, accuracy {last.accuracy:.2f} %")
+            notes.print(f"seed {seed} {last.method}: loss {last.final_loss:.4f}, accuracy {last.accuracy:.2f}%")
     safe = {method: is_safe(runs, method) for method in ("winograd2", "winograd4")}
     if options.json:
         print(json.dumps({"runs": [asdict(run) for run in runs], "safe": safe}))
@@ -91,7 +91,7 @@ def main() -> None:
 def load(folder: Path, part: str) -> Data:
     if not folder.is_dir():
         sys.exit(f"{folder} is missing: apt-get install dataset-fashion-mnist")
-    source = recognise(folder, 0)
+    source = recognize(folder, 0)
     (block,) = source.train() if part == "train" else source.test()
     images, labels = block.images, block.labels
     gray = np.pad(images.astype(np.float32) / 255, ((0, 0), (SHIFT, SHIFT), (SHIFT, SHIFT), (0, 0)))

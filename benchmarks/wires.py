@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.targets import Target, report_targets
-from orchestrator.data.sources import recognise
+from orchestrator.data.sources import recognize
 from orchestrator.data.sources.source import Block
 from phone_agent import models
 from phone_agent.backends import get_backend
@@ -165,7 +165,7 @@ def fashion_mnist(folder: Path) -> tuple[Samples, Samples]:
         (block,) = blocks
         return np.divide(block.images, 255, dtype=np.float32), block.labels.astype(np.uint8)
 
-    source = recognise(folder, 0)
+    source = recognize(folder, 0)
     (images, labels), (test_images, test_labels) = load(source.train()), load(source.test())
     mean, deviation = images.mean(), images.std()
     return Samples((images - mean) / deviation, labels), Samples((test_images - mean) / deviation, test_labels)

@@ -46,13 +46,13 @@ def format_bytes(value: float | None) -> str:
 
 
 def format_percent(fraction: float | None) -> str:
-    return "" if fraction is None else f"{100 * fraction:.0f} %"
+    return "" if fraction is None else f"{100 * fraction:.0f}%"
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """2.2x, 91 %, 14.8 %."""
+    """2.2x, 91%, 14.8%."""
     figure = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return f"{figure} %" if unit == "%" else f"{figure}{unit}"
+    return f"{figure}%" if unit == "%" else f"{figure}{unit}"
 
 
 def format_shape(shape: Iterable[int]) -> str:

@@ -138,7 +138,7 @@ def diverged(_: Path) -> None:
 
 
 def mpi_failed(_: Path) -> None:
-    """As mpi4py raises it where a neighbour is gone."""
+    """As mpi4py raises it where a neighbor is gone."""
     raise type("Exception", (RuntimeError,), {"__module__": "mpi4py.MPI"})("MPI_ERR_OTHER: known error not in list")
 
 

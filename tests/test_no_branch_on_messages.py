@@ -1,4 +1,4 @@
-"""Behaviour depends on error codes and typed fields, never on the wording of a message.
+"""Behavior depends on error codes and typed fields, never on the wording of a message.
 
 Reads the source as a syntax tree and finds expressions that look into a message: `"…" in error.message`,
 `str(error).startswith(…)`, `re.search(…, remedy)`, `message == "…"`. Output of foreign programs may be searched, once,
@@ -130,7 +130,7 @@ def offences(path: Path) -> Iterator[str]:
             yield f"{name}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
 
 
-def test_no_behaviour_depends_on_the_wording_of_a_message() -> None:
+def test_no_behavior_depends_on_the_wording_of_a_message() -> None:
     found = [each for path in SOURCES for each in offences(path)]
     assert not found, "branch on an error code instead:\n" + "\n".join(found)
 

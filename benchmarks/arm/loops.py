@@ -154,7 +154,7 @@ def _plain(text: str) -> str:
     return _ADDRESS.sub(r"\1 #0", text)
 
 
-def modelled_cycles(counted: Executed, loops: Sequence[Loop], cycles: Sequence[float]) -> float:
-    """Modelled cycles of the whole kernel."""
+def modeled_cycles(counted: Executed, loops: Sequence[Loop], cycles: Sequence[float]) -> float:
+    """Modeled cycles of the whole kernel."""
     outside = counted.total * (1 - sum(loop.share for loop in loops))
     return sum(loop.rounds * each for loop, each in zip(loops, cycles, strict=True)) + outside / OUTSIDE_RATE

@@ -1,4 +1,4 @@
-"""How long a training step takes on a Galaxy S10+: modelled (see orchestrator.plan.forecast)."""
+"""How long a training step takes on a Galaxy S10+: modeled (see orchestrator.plan.forecast)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def assumptions(phone: PhoneModel) -> str:
 
 
 @dataclass(frozen=True)
-class Modelled:
+class Modeled:
     network: str
     batch: int
     seconds: float
@@ -57,14 +57,14 @@ class Modelled:
         return self.flops / self.seconds / self.peak
 
 
-def modelled(name: str, phone: PhoneModel) -> Modelled:
+def modeled(name: str, phone: PhoneModel) -> Modeled:
     graph, batch = network(name), TABLE_I[name]
     plan = make_plan(graph, batch, Options(threads=len(phone.clocks)))
     times = [*map(phone.op_time, plan.training.ops), phone.update_time(graph.parameter_count)]
     seconds = sum(each.seconds for each in times)
     waiting = sum(each.memory_s for each in times if each.memory_s > each.compute_s)
     flops, peak = float(training_flops(graph) * batch), FLOPS_PER_CYCLE * sum(phone.clocks)
-    return Modelled(name, batch, seconds, waiting / seconds, flops, peak)
+    return Modeled(name, batch, seconds, waiting / seconds, flops, peak)
 
 
 def paper_at_most(name: str, megabytes: float) -> float | None:

@@ -1,4 +1,4 @@
-"""`clusterctl forecast`: the modelled training speed of a rack."""
+"""`clusterctl forecast`: the modeled training speed of a rack."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def forecast(
     images_per_s: Annotated[
         float | None,
         typer.Option(
-            help="Speed of one phone, as measured by `bench device` or `tune`. Default: a modelled Galaxy S10+.",
+            help="Speed of one phone, as measured by `bench device` or `tune`. Default: a modeled Galaxy S10+.",
             min=1e-6,
         ),
     ] = None,
@@ -122,7 +122,7 @@ def forecast(
         if phones
         else _inventory_rack(inventory, limit, latency_s)
     )
-    with agent_errors(), working(f"modelling {count_of(names, 'model')}"):
+    with agent_errors(), working(f"modeling {count_of(names, 'model')}"):
         setup = TrainingSetup(
             memory_bytes=budget,
             algorithm=algorithm,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.data.sources import recognise
+from orchestrator.data.sources import recognize
 from orchestrator.data.sources.source import Block, CorruptRecord, Images, Labels, Source, SourceError
 from orchestrator.data.store import Store, StoredDataset, check_name, fingerprint, write_manifest
 from orchestrator.errors import ClusterctlError, UsageError
@@ -61,11 +61,11 @@ def add(
     if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
         raise UsageError(f"--size {size}: must be between {SMALLEST_SIZE} and {LARGEST_SIZE} pixels")
     if not path.exists():
-        recognise(path, size)
+        recognize(path, size)
     if existing := _find_identical(store, name, path, size, on_corrupt):
         return Added(existing, fresh=False, damaged=[])
     source_id = _fingerprint(path, size, on_corrupt)
-    source = recognise(path, size)
+    source = recognize(path, size)
     _reject_known_corruption(source, on_corrupt)
     with store.create(name) as directory:
         manifest, damaged = _write(name, source, directory, on_corrupt, on_progress)
@@ -81,7 +81,7 @@ def add(
 
 def preview(name: str, path: Path, *, on_corrupt: str = "fail", store: Store | None = None) -> Source:
     """The source that `add` would import; raises where `add` would, as far as that is known without decoding."""
-    source = recognise(path, DEFAULT_SIZE)
+    source = recognize(path, DEFAULT_SIZE)
     if not _find_identical(store or Store(), check_name(name), path, DEFAULT_SIZE, on_corrupt):
         _reject_known_corruption(source, on_corrupt)
     return source

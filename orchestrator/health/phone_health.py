@@ -118,7 +118,7 @@ def throttled(vitals: Vitals) -> str | None:
         return None
     if current >= THROTTLED_RATIO * maximum:
         return None
-    return f"throttled: clock at {100 * current / maximum:.0f} % of maximum"
+    return f"throttled: clock at {100 * current / maximum:.0f}% of maximum"
 
 
 def battery_low(vitals: Vitals) -> str | None:

@@ -47,8 +47,8 @@ class Preprocessing:
         height, width, channels = self.shape
         top, left = ((have - want) // 2 for have, want in zip(images.shape[1:3], (height, width), strict=True))
         if min(top, left) < 0 or images.shape[3] != channels:
-            told = "x".join(map(str, images.shape[1:]))
-            raise UsageError(f"images are {told}; the model expects {height}x{width}x{channels}")
+            shape = "x".join(map(str, images.shape[1:]))
+            raise UsageError(f"images are {shape}; the model expects {height}x{width}x{channels}")
         middle = images[:, top : top + height, left : left + width].astype(np.float32)
         mean, std = (np.array(by_channel, np.float32) for by_channel in (self.mean, self.std))
         return (middle / np.float32(255) - mean) / std
@@ -80,15 +80,15 @@ class TrainedModel:
 
 def open_trained(source: Path, model: str | None = None) -> TrainedModel:
     """`model` is required if the file does not name its model, and for custom models."""
-    kept = read_weights(source)
-    name = model or _require_model(kept.info, source)
-    graph = models.build(name, *_made_for(kept, name))
+    checkpoint = read_weights(source)
+    name = model or _require_model(checkpoint.info, source)
+    graph = models.build(name, *_made_for(checkpoint, name))
     state = State(graph, seed=0)
     try:
-        from_state_dict(graph, state, kept.weights)
+        from_state_dict(graph, state, checkpoint.weights)
     except WeightsError as error:
         raise UsageError(f"{source}, read as {name}: {error}", remedy=OF_WHICH) from None
-    return TrainedModel(source, graph, state, _completed(kept.info, name, graph))
+    return TrainedModel(source, graph, state, _completed(checkpoint.info, name, graph))
 
 
 def read_weights(path: Path) -> Checkpoint:
@@ -116,19 +116,20 @@ def _require_model(about: CheckpointMetadata, source: Path) -> str:
     if not about.model:
         raise UsageError(f"{source} does not name its model", remedy=OF_WHICH)
     if models.is_custom(about.model):
-        told = f"{source} was trained with the custom model {about.model}"
-        raise UsageError(told, remedy=f"--model path/to/{about.model}")
+        raise UsageError(
+            f"{source} was trained with the custom model {about.model}", remedy=f"--model path/to/{about.model}"
+        )
     return about.model
 
 
-def _made_for(kept: Checkpoint, name: str) -> tuple[int, Shape]:
+def _made_for(checkpoint: Checkpoint, name: str) -> tuple[int, Shape]:
     """Number of classes and image shape: from the metadata, or from the weights of the last layer."""
     published = models.model(name)
-    if kept.info.classes is not None and kept.info.shape is not None:
-        return kept.info.classes, kept.info.shape
+    if checkpoint.info.classes is not None and checkpoint.info.shape is not None:
+        return checkpoint.info.classes, checkpoint.info.shape
     graph = models.build(name, published.classes, published.shape)
     head = next(node for node in reversed(graph.nodes) if node.parameters)
-    weight = kept.weights.get(f"{head.name}.weight")
+    weight = checkpoint.weights.get(f"{head.name}.weight")
     return (len(weight) if weight is not None and weight.ndim else published.classes), published.shape
 
 
@@ -144,8 +145,8 @@ def _usually_stored(shape: Shape) -> Shape:
 def _completed(about: CheckpointMetadata, name: str, graph: Graph) -> CheckpointMetadata:
     """Fill in missing metadata: torchvision normalization for RGB, otherwise -1 to 1."""
     channels = graph.shape[2]
-    colours = channels == len(IMAGENET_MEAN)
-    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if colours else ((0.5,) * channels, (0.5,) * channels)
+    colors = channels == len(IMAGENET_MEAN)
+    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if colors else ((0.5,) * channels, (0.5,) * channels)
     return replace(
         about,
         model=Path(name).name,

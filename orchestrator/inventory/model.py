@@ -33,7 +33,7 @@ class Phone:
 
 @dataclass(frozen=True)
 class Uplink:
-    """The cable from a switch to its neighbour."""
+    """The cable from a switch to its neighbor."""
 
     port: int
     to: str

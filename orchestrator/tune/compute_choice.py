@@ -63,7 +63,7 @@ def describe_config(config: DeviceConfig) -> str:
     parts = [config.backend or "the backend of the run"]
     parts += [f"{config.threads} thread{'' if config.threads == 1 else 's'}"] if config.threads else []
     parts += ["including little cores"] if config.little_cores else []
-    parts += [f"{100 * config.gpu_fraction:.0f} % of the images on the GPU"] if config.gpu_fraction is not None else []
+    parts += [f"{100 * config.gpu_fraction:.0f}% of the images on the GPU"] if config.gpu_fraction is not None else []
     parts += (
         [f"tiles {', '.join(f'{name} {value}' for name, value in sorted(config.tiles.items()))}"]
         if config.tiles

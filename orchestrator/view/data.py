@@ -195,4 +195,4 @@ def push_progress(name: str, phones: Sequence[Phone]) -> Iterator[Callable[[int,
 
 def _bar(done: int, total: int, width: int = 24) -> str:
     filled = width * done // total if total else 0
-    return "█" * filled + "░" * (width - filled) + f" {100 * done // total if total else 0:3} %"
+    return "█" * filled + "░" * (width - filled) + f" {100 * done // total if total else 0:3}%"

@@ -29,7 +29,7 @@ def print_forecasts(rack: RackModel, phone: PhoneModel, forecasts: Sequence[Fore
 
 def as_document(rack: RackModel, forecasts: Sequence[Forecast]) -> dict[str, Any]:
     return {
-        "modelled": True,
+        "modeled": True,
         "phones": rack.phones,
         "switches": len(set(rack.switches)),
         "links": asdict(rack.links),
@@ -54,7 +54,7 @@ def render_forecasts(rack: RackModel, forecasts: Sequence[Forecast]) -> FitTable
     if rack.phones == published.PHONES:
         columns.append(Column("Na et al.", right=True, priority=6))
     table = FitTable(
-        *columns, title=f"Modelled training step on {count_of(rack.phones, 'phone')} and {switches} (not measured)"
+        *columns, title=f"Modeled training step on {count_of(rack.phones, 'phone')} and {switches} (not measured)"
     )
     for each in forecasts:
         table.add_row(*_cells(each), *([_published(each)] if rack.phones == published.PHONES else []))
@@ -87,7 +87,7 @@ def _assumptions(rack: RackModel, phone: PhoneModel, forecasts: Sequence[Forecas
     speed = (
         "compute speed as given (--images-per-s)"
         if measured
-        else f"{phone.name}, cold, modelled from instruction counts (a hot phone runs at {low:.0%} to {high:.0%})"
+        else f"{phone.name}, cold, modeled from instruction counts (a hot phone runs at {low:.0%} to {high:.0%})"
     )
     return (
         f"Assumptions: identical phones: {speed}; allreduce: {methods}; {rack.links.intra_switch * 8 / 1e6:.0f} Mbit/s "

@@ -131,8 +131,8 @@ def _rack_figures(vitals: Sequence[Vitals]) -> Text:
     versions = sorted({each.agent_version for each in vitals if each.agent_version})
     figures = (
         _spread("{} °C", (each.temperature_c for each in vitals)),
-        _spread("battery {} %", (each.battery.percent if each.battery else None for each in vitals)),
-        _spread("clock {} % of max", map(_clock_percent, vitals)),
+        _spread("battery {}%", (each.battery.percent if each.battery else None for each in vitals)),
+        _spread("clock {}% of max", map(_clock_percent, vitals)),
         _least("memory {} free", (each.memory_free_mb for each in vitals)),
         _least("disk {} free", (each.disk_free_mb for each in vitals)),
         f"agent {'/'.join(versions)}" if versions else "",
@@ -217,7 +217,7 @@ def _battery(vitals: Vitals) -> str:
     if battery is None or battery.percent is None:
         return "?"
     sign = {"CHARGING": "+", "DISCHARGING": "-"}.get(battery.status or "", " ")
-    return f"{battery.percent} %{sign}"
+    return f"{battery.percent}%{sign}"
 
 
 def _clock_percent(vitals: Vitals) -> float | None:

@@ -80,5 +80,5 @@ def choose_communication(
 
 
 def allreduce_s(link: LinkProfile, switches: Sequence[str], config: CollectiveConfig, count: int) -> float:
-    """Predicted seconds of one allreduce of so many numbers; 0 for algorithms that are not modelled."""
+    """Predicted seconds of one allreduce of so many numbers; 0 for algorithms that are not modeled."""
     return predict_seconds(link, switches, config, [WIRES[config.wire].size(count)]) or 0.0

@@ -90,7 +90,7 @@ def geometry(  # noqa: PLR0917 - as one writes a layer down
 
 
 def convolution(kind: Kind, g: ops.Geometry, algorithm: ops.Algorithm, threads: int, name: str = "") -> Case:
-    """Any of the six convolution kinds, without fused neighbours."""
+    """Any of the six convolution kinds, without fused neighbors."""
     made = Tensors(threads)
     x = made.floats(g.batch, g.in_h, g.in_w, g.in_c)
     y = made.floats(g.batch, g.out_h, g.out_w, g.out_c)

@@ -54,7 +54,7 @@ class DType(IntEnum):
 
 
 class RingOp(IntEnum):
-    """What a rank does with a chunk that it receives from its left neighbour."""
+    """What a rank does with a chunk that it receives from its left neighbor."""
 
     REDUCE = 0  # add it to the local chunk
     REDUCE_FINAL = 1  # add it; the result is the sum over all ranks, and every rank ends with what is sent on

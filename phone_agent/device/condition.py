@@ -54,7 +54,7 @@ class Condition:
         return self.clock_ratio is not None and self.clock_ratio < THROTTLED_CLOCK
 
     def describe_clock(self) -> str:
-        return "clock unknown" if self.clock_ratio is None else f"clock at {100 * self.clock_ratio:.0f} % of maximum"
+        return "clock unknown" if self.clock_ratio is None else f"clock at {100 * self.clock_ratio:.0f}% of maximum"
 
     def as_json(self) -> dict[str, Any]:
         """For an event; unknown values are null."""

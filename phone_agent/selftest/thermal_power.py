@@ -71,7 +71,7 @@ def charging() -> CheckResult:
     values = {name: status.get(name) for name in ("plugged", "status", "current", "percentage", "temperature")}
     powered = values["plugged"] not in {None, "UNPLUGGED"} and values["status"] in POWERED
     return ok_if(
-        powered, f"{values['plugged']}, {values['status']}, {values['percentage']} %, {values['current']} µA", **values
+        powered, f"{values['plugged']}, {values['status']}, {values['percentage']}%, {values['current']} µA", **values
     )
 
 

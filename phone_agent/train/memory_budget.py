@@ -55,7 +55,7 @@ def plan_memory(
     try:
         return options, _fit_within(graph, batch, options)
     except DoesNotFitError as error:
-        reason = f"this process plus {PERCENT} % of the memory available on the phone"
+        reason = f"this process plus {PERCENT}% of the memory available on the phone"
         raise AgentError(
             f"{error}, {reason}: close other apps, or set a limit with --memory", code=ErrorCode.OUT_OF_MEMORY
         ) from None

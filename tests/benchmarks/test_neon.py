@@ -1,4 +1,4 @@
-"""Instruction counts on the emulated processor, the detected loops, and the modelled step times."""
+"""Instruction counts on the emulated processor, the detected loops, and the modeled step times."""
 
 from __future__ import annotations
 
@@ -154,10 +154,10 @@ def test_every_op_of_every_network_has_a_representative_kernel(name: str) -> Non
 
 def test_step_time_is_the_larger_of_compute_and_memory_time() -> None:
     free = dict.fromkeys((each.name for each in kernels()), KernelCost(0.0, 0.0))
-    for_memory = step.modelled("squeezenet_v1_1", step.galaxy_s10_plus(free))
+    for_memory = step.modeled("squeezenet_v1_1", step.galaxy_s10_plus(free))
     assert for_memory.memory_share == pytest.approx(1.0)
     slow = dict.fromkeys(free, KernelCost(1e3, 1e6))
-    computing = step.modelled("squeezenet_v1_1", step.galaxy_s10_plus(slow))
+    computing = step.modeled("squeezenet_v1_1", step.galaxy_s10_plus(slow))
     assert computing.memory_share == 0.0
     assert computing.seconds > for_memory.seconds
 
@@ -167,6 +167,6 @@ def test_shipped_phone_model_matches_the_baseline() -> None:
 
 
 def test_bound_of_the_paper_follows_from_its_efficiency() -> None:
-    """230.2 MB take 3.66 s on gigabit Ethernet; at an efficiency of 12.2 %, computing two images took 0.51 s."""
+    """230.2 MB take 3.66 s on gigabit Ethernet; at an efficiency of 12.2%, computing two images took 0.51 s."""
     assert step.paper_at_most("resnet152", 230.2) == pytest.approx(2 / 0.508, rel=0.01)
     assert step.paper_at_most("alexnet", 232.56) is None

@@ -24,7 +24,7 @@ from tests.orchestrator.fleet.servers import Server, free_port, loopback_phone, 
 from tests.orchestrator.provision.samples import desired_state
 from tests.security.fuzz import fuzzed, tried
 
-# As Open MPI 4.1 asks a neighbour to start its daemon.
+# As Open MPI 4.1 asks a neighbor to start its daemon.
 ORTED = (
     ' orted --daemonize -mca ess "env" -mca ess_base_jobid "3548905472" -mca ess_base_vpid 1'
     ' -mca ess_base_num_procs "2" -mca orte_node_regex "localhost,[2:10].77.1.2@0(2)"'

@@ -218,7 +218,7 @@ def test_idx_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory,
     chosen.write_bytes(data.draw(mutated(chosen.read_bytes()[:200])))
     tried("idx")
     with contextlib.suppress(SourceError, ClusterctlError):
-        idx.recognise(folder)
+        idx.recognize(folder)
 
 
 def test_no_images_of_endless_size_are_refused(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_no_images_of_endless_size_are_refused(tmp_path: Path) -> None:
     images = folder / "t10k-images-idx3-ubyte"
     images.write_bytes(images.read_bytes()[:4] + (2).to_bytes(4) + b"\xff" * 8 + b"\0" * 50)
     with pytest.raises(SourceError, match="too few for"):
-        idx.recognise(folder)
+        idx.recognize(folder)
 
 
 @given(st.binary(max_size=200))

@@ -14,15 +14,15 @@ FORMATS = (
 )
 
 
-def recognise(path: Path, size: int) -> Source:
+def recognize(path: Path, size: int) -> Source:
     """Detect the format. `size`: images are stored with this many pixels per side."""
     if not path.exists():
         raise SourceError(f"no such file or directory: {path}", remedy=f"supported formats: {FORMATS}")
     if path.is_dir() or is_tar(path):
-        for known in (cifar.recognise, idx.recognise):
+        for known in (cifar.recognize, idx.recognize):
             if found := _in_subdirectory(known(path), path):
                 return found
-        if pictures := folder.recognise(path, size):
+        if pictures := folder.recognize(path, size):
             return pictures
     raise SourceError(f"{path} is not a supported dataset", remedy=f"supported formats: {FORMATS}")
 
@@ -32,4 +32,4 @@ def _in_subdirectory(found: Source | None, path: Path) -> Source | None:
     if found or not path.is_dir():
         return found
     inner = [each for each in path.iterdir() if each.is_dir() and each.name.startswith("cifar-")]
-    return cifar.recognise(inner[0]) if len(inner) == 1 else None
+    return cifar.recognize(inner[0]) if len(inner) == 1 else None

@@ -54,7 +54,7 @@ FLAVOURS = (
 FILES = set().union(*(variant.files for variant in FLAVOURS))
 
 
-def recognise(path: Path) -> Cifar | None:
+def recognize(path: Path) -> Cifar | None:
     """None if it is not CIFAR. Needs the test file and at least one training file."""
     contents = open_contents(path, FILES.__contains__)
     names = contents.names()

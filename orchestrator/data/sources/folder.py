@@ -50,7 +50,7 @@ class Split:
     damaged: Sequence[CorruptRecord] = ()
 
 
-def recognise(path: Path, size: int) -> Folder | None:
+def recognize(path: Path, size: int) -> Folder | None:
     if not path.is_dir():
         return None
     train = path / "train" if (path / "train").is_dir() else path

@@ -39,7 +39,7 @@ FILE = re.compile(
 Pair = tuple[str, str]  # image file and label file
 
 
-def recognise(path: Path) -> Idx | None:
+def recognize(path: Path) -> Idx | None:
     contents = open_contents(path, FILE.fullmatch)
     sets = _sets(contents.names())
     if not any(TRAIN in pairs for pairs in sets.values()):

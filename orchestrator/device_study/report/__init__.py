@@ -1,1 +1,1 @@
-"""A study as one HTML file: everything in it is made here, and it asks nobody for anything."""
+"""A study as one self-contained HTML file: it loads nothing from elsewhere."""

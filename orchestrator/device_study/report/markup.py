@@ -1,4 +1,4 @@
-"""HTML by small functions. Whatever came from a device is escaped here, and nowhere trusted."""
+"""Functions that produce HTML. All text is escaped here, because it may come from a device."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def table(headings: Sequence[str | Html | Cell], rows: Iterable[Sequence[str | H
 
 
 def figure(caption: str, small: str, *drawing: str) -> Html:
-    said = element("figcaption", caption, element("small", small) if small else "")
-    return element("figure", said, *map(Html, drawing))
+    heading = element("figcaption", caption, element("small", small) if small else "")
+    return element("figure", heading, *map(Html, drawing))
 
 
 def charts(*figures: Html) -> Html:
@@ -56,13 +56,13 @@ def charts(*figures: Html) -> Html:
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> Html:
-    """Names and colours."""
+    """Names and colors."""
     swatches = (Html(f'<span><i style="background:var({color})"></i>{plain(name)}</span>') for name, color in entries)
     return element("div", *swatches, css="legend")
 
 
 def tag(kind: str) -> Html:
-    """measured, published or modelled: where a number comes from."""
+    """measured, published or modeled: where a number comes from."""
     return element("span", kind, css=f"tag {kind}")
 
 

@@ -1,4 +1,4 @@
-"""The whole page: what it is about, each device, and what no device changes."""
+"""The whole page: header, each device, and the tables of the paper counted again."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ def page(study: Study) -> str:
 
 
 def _title(study: Study) -> str:
-    names = ", ".join(_called(device) for device in study.devices[:3])
+    names = ", ".join(_device_name(device) for device in study.devices[:3])
     return f"{TITLE}: {names}{' and others' if len(study.devices) > 3 else ''}"
 
 
-def _called(device: DeviceStudy) -> str:
+def _device_name(device: DeviceStudy) -> str:
     return device.facts.model if device.facts and device.facts.model and not device.virtual else device.name
 
 
 def _header(study: Study) -> Html:
     made = time.strftime("%-d %B %Y, %H:%M UTC", time.gmtime(study.made))
     kinds = join([
-        tag("measured"), " in this run   ", tag("modelled"), " by our planner, or scaled from fewer images (†)   ",
-        tag("published"), " by others, with where",
+        tag("measured"), " in this run   ", tag("modeled"), " by our planner, or scaled from fewer images (†)   ",
+        tag("published"), " by others, with the source",
     ])  # fmt: skip
     return element(
         "header",
         element("h1", _title(study)),
         paragraph(
             f"Training and inference of neural networks on one device, measured by clusterctl {study.version} on "
-            f"{made}, beside what was published of others.",
+            f"{made}, compared with published results for other devices.",
             css="soft",
         ),
         paragraph(kinds, css="note"),
@@ -68,7 +68,7 @@ def _device(device: DeviceStudy, study: Study) -> Html:
     index = study.devices.index(device)
     several = len(study.devices) > 1
     name = Html(f'<h2 id="device-{index}">{plain(f"{device.name} ({device.where})")}</h2>') if several else Html("")
-    trouble = element("div", f"It did not answer to the end: {device.error}", css="warn") if device.error else Html("")
+    trouble = element("div", f"Measurement did not finish: {device.error}", css="warn") if device.error else Html("")
     return join([name, sections.facts(device), trouble, *(section(device) for section in sections.SECTIONS)])
 
 
@@ -82,9 +82,9 @@ def _recount() -> Html:
     return join([
         element("h2", "The paper's tables, counted again"),
         paragraph(
-            f"FLOPs and parameters as {CHEN} print them, and below them what the same network has by our count: "
-            "forward and two backward passes of 128 images, biases included, the image's own gradient too. "
-            f"{sum(cell.agrees for cell in found)} of {len(found)} cells agree, rounded or cut off; "
+            f"FLOPs and parameters as printed by {CHEN}, and below them our count for the same network: "
+            "forward and two backward passes of 128 images, including biases and the gradient of the image. "
+            f"{sum(cell.agrees for cell in found)} of {len(found)} cells agree, rounded or truncated; "
             "the others are misprints."
         ),
         *(_table(number, [cell for cell in found if cell.table == number]) for number in TABLES),
@@ -119,8 +119,8 @@ def _footer(study: Study) -> Html:
         "footer",
         paragraph(
             "FLOPs count multiplications and additions of convolutions and dense layers by the direct method; kernels "
-            "that need fewer (Winograd's) show as faster. Memory planned is for the batch asked for, before it ran. "
-            "Resident memory is the highest of a process of its own. Images are noise: time does not depend on them. "
+            "that need fewer (Winograd's) show as faster. Memory planned is for the requested batch. Resident memory "
+            "is the peak of a separate process. Images are noise: time does not depend on them. "
             f"Batch {request.batch}{', quick' if request.quick else ''}.",
             css="note",
         ),

@@ -1,4 +1,4 @@
-"""The parts of the report that tell of one device. A part that was not studied is not there."""
+"""The sections of the report about one device. What was not studied is left out."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ Section = Callable[[DeviceStudy], Html]
 FAMILY_NAMES = {"fc": "Dense layers only", "conv": "Convolutions only", "separable": "Depthwise separable only"}
 BACKEND_NAMES = {"cpu": "CPU", "opencl": "OpenCL"}
 ACTIVITY_COLORS = {"training": "--c2", "inference": "--c1"}
-KINDS = (  # how an operation's name begins, what it is called, its colour
+KINDS = (  # prefix of the operation's name, its label, its color
     ("conv_forward", "convolution, dense", "--c1"),
     ("conv_backward_weights", "gradient of filters", "--c2"),
     ("conv_backward_data", "gradient of inputs", "--c6"),
     ("depthwise", "depthwise convolution", "--c3"),
-    ("norm", "normalisation", "--c4"),
+    ("norm", "normalization", "--c4"),
     ("pool", "pooling", "--c5"),
     ("", "everything else", "--c0"),
 )
@@ -69,7 +69,7 @@ def facts(device: DeviceStudy) -> Html:
         if value
     ]
     grid = element("div", *boxes, css="facts")
-    virtual = "A virtual phone: its processor is the computer's it runs on, its battery and thermometer are made up."
+    virtual = "A virtual phone: it uses this computer's processor; its battery and thermometer are simulated."
     return join([grid, element("div", virtual, css="warn") if device.virtual else Html("")])
 
 
@@ -86,7 +86,7 @@ def _facts(device: DeviceStudy, known: Facts) -> Iterable[tuple[str, str]]:
 
 
 def tiles(device: DeviceStudy) -> Html:
-    """The first numbers anybody asks for."""
+    """The headline figures."""
     best: dict[str, tuple[float, Case]] = {}
     for case in device.models:
         if (speed := image_s(case, "training")) and speed < best.get(case.name, (float("inf"), case))[0]:
@@ -96,14 +96,14 @@ def tiles(device: DeviceStudy) -> Html:
             "div",
             element("b", f"{name}, training"),
             element("span", f"{1 / speed:,.0f}" if speed < 0.1 else f"{1 / speed:.1f}"),
-            element("small", f"images/s, {BACKEND_NAMES.get(case.backend, case.backend)}"),
+            element("small", f"images/s, {_backend(case.backend)}"),
         )
         for name, (speed, case) in best.items()
     ]
     fastest = max((rate for case in (*device.models, *device.sweep) if (rate := gflops(case))), default=None)
     if fastest:
         small = element("small", "GFLOP/s, direct method")
-        boxes.append(element("div", element("b", "best of all training"), element("span", f"{fastest:.0f}"), small))
+        boxes.append(element("div", element("b", "fastest training"), element("span", f"{fastest:.0f}"), small))
     return element("div", *boxes, css="tiles") if boxes else Html("")
 
 
@@ -135,8 +135,8 @@ def sweep(device: DeviceStudy) -> Html:
     parts: list[Html] = [
         element("h2", "Width and depth"),
         paragraph(
-            "Networks of one kind of layer and nothing else: no activations, no pooling. Both axes are logarithmic; "
-            "a line is a width. A cross at the top is a network that the memory plan says cannot fit: it was not tried."
+            "Networks of only one kind of layer, without activations and pooling. Both axes are logarithmic; each line "
+            "is a width. A cross at the top is a network that does not fit in memory, by its plan; it was not tried."
         ),
     ]
     for family, name in FAMILY_NAMES.items():
@@ -147,7 +147,7 @@ def sweep(device: DeviceStudy) -> Html:
                 element("h3", name),
                 charts(*drawn),
                 _out_of_memory(mine),
-                details(f"{len(mine)} networks in figures", _case_table(mine, with_size=True)),
+                details(f"{len(mine)} networks in numbers", _case_table(mine, with_size=True)),
             ]
     return join([*parts, _separable(cases)])
 
@@ -160,12 +160,12 @@ def operations(device: DeviceStudy) -> Html:
     return join([
         element("h2", "Where the time of a step goes"),
         paragraph(
-            "Each step of the plan timed alone, the best of three runs, summed by kind of work. "
-            "A dense layer runs as a 1x1 convolution. The update of the values is not in it."
+            "Each operation timed alone, the best of three runs, summed by kind. "
+            "A dense layer runs as a 1x1 convolution. The optimizer update is not included."
         ),
         legend((name, color) for _, name, color in KINDS),
         charts(*figures),
-        details("All kinds in figures", _operation_table(rows)),
+        details("All operations in numbers", _operation_table(rows)),
     ])  # fmt: skip
 
 
@@ -178,13 +178,13 @@ def power(device: DeviceStudy) -> Html:
         drawn.append(
             figure("Battery power", "current x voltage, averaged", svg.bars("Battery power", _power_bars(loads)))
         )
-    drawn.append(figure("Processor time", "100 % is one core", svg.bars("Processor time", _cpu_bars(loads))))
+    drawn.append(figure("Processor time", "100% is one core", svg.bars("Processor time", _cpu_bars(loads))))
     plugged = {load.plugged for load in loads if load.plugged not in {None, "UNPLUGGED", "Discharging"}}
     notes = [paragraph(loads[0].why.capitalize(), ".", css="note")] if loads[0].power_w is None else []
     if plugged:
         notes.append(element(
-            "div", "The device was on a charger: what flows into its battery is counted as well. "
-            "Unplug it to see what it takes.", css="warn",
+            "div", "The device was on a charger: the power that charges its battery is included. "
+            "Unplug it to measure what training needs.", css="warn",
         ))  # fmt: skip
     return join([element("h2", "Processor, memory, battery"), charts(*drawn), *notes, _load_table(loads)])
 
@@ -227,42 +227,44 @@ def heat(device: DeviceStudy) -> Html:
         ("Clock of the big cores", [(each.at_s, each.frequency_mhz) for each in samples], lambda value: f"{value:.0f}"),
         ("Battery power", [(each.at_s, each.power_w) for each in samples], lambda value: f"{value:.1f} W"),
     )
-    drawn, silent = [], []
-    for name, points, said in readings:
+    drawn, missing = [], []
+    for name, points, y_format in readings:
         known = [(at / 60, value) for at, value in points if value is not None]
         if len(known) < 2:
-            silent.append(name.lower())
+            missing.append(name.lower())
             continue
         plot = svg.lines(
-            name, [svg.Line("", known)], "minutes", said, lambda minute: f"{minute:g}", log=False, height=190
+            name, [svg.Line("", known)], "minutes", y_format, lambda minute: f"{minute:g}", log=False, height=190
         )
         small = "MHz" if name.startswith("Clock") else f"by {samples[0].thermometer}" if name == "Temperature" else ""
         drawn.append(figure(name, small, plot))
-    about = f"{samples[0].network}, batch {samples[0].batch}, on {BACKEND_NAMES.get(samples[0].backend, '')}"
-    left = paragraph(f"{NOT_AVAILABLE.capitalize()} on this device: {', '.join(silent)}.", css="note") if silent else ""
+    about = f"{samples[0].network}, batch {samples[0].batch}, on {_backend(samples[0].backend)}"
+    left = (
+        paragraph(f"{NOT_AVAILABLE.capitalize()} on this device: {', '.join(missing)}.", css="note") if missing else ""
+    )
     return join([element("h2", "Minutes of training"), paragraph(about, "."), charts(*drawn), left])
 
 
-def beside(device: DeviceStudy) -> Html:
+def compared(device: DeviceStudy) -> Html:
     found = findings(device)
-    headings = ("", tag("published"), tag("measured"), Cell("where it was published", "left"))
+    headings = ("", tag("published"), tag("measured"), Cell("source", "left"))
     sources = "; ".join(f"{name}: {work}" for name, work in SOURCES.items())
     return join([
-        element("h2", "Beside the papers"),
+        element("h2", "Compared with the papers"),
         paragraph(
-            "What the papers state as numbers, and the same of this device. Ratios over width or depth are the largest "
-            "there are, 64 to 512 or 1 to 8."
+            "Figures stated in the papers, and those of this device. Ratios over width (64 to 512) or depth (1 to 8) "
+            "are the largest measured."
         ),
         legend((("published", PUBLISHED_COLOR), ("measured here", MEASURED_COLOR))),
         charts(*_dot_figures(found)),
-        table(headings, map(_beside_row, found)),
+        table(headings, map(_compared_row, found)),
         paragraph(sources, ".", css="note"),
     ])  # fmt: skip
 
 
 def _dot_figures(found: Sequence[Finding]) -> Iterable[Html]:
-    """Ratios above and below 1 are as far apart as they differ: their axis is logarithmic."""
-    for unit, caption, small in (("x", "Ratios", "times; logarithmic"), ("%", "Shares and losses", "per cent")):
+    """Ratios have a logarithmic axis: 2 and 1/2 are equally far from 1."""
+    for unit, caption, small in (("x", "Ratios", "times; logarithmic"), ("%", "Shares and losses", "percent")):
         dots = [
             svg.Dots(finding.figure.what, (
                 (PUBLISHED_COLOR, finding.figure.value, format_quantity(finding.figure.value, unit)),
@@ -274,7 +276,7 @@ def _dot_figures(found: Sequence[Finding]) -> Iterable[Html]:
             yield figure(caption, small, svg.dots(caption, dots, log=unit == "x"))
 
 
-def _beside_row(finding: Finding) -> Sequence[str | Html | Cell]:
+def _compared_row(finding: Finding) -> Sequence[str | Html | Cell]:
     known, unit = finding.measured is not None, finding.figure.unit
     measured = format_quantity(finding.measured, unit) if finding.measured is not None else "not measured"
     return (
@@ -285,7 +287,11 @@ def _beside_row(finding: Finding) -> Sequence[str | Html | Cell]:
     )
 
 
-SECTIONS: tuple[Section, ...] = (tiles, models, sweep, operations, power, foreground, heat, beside)
+SECTIONS: tuple[Section, ...] = (tiles, models, sweep, operations, power, foreground, heat, compared)
+
+
+def _backend(name: str) -> str:
+    return BACKEND_NAMES.get(name, name)
 
 
 def _names(cases: Iterable[Case]) -> list[str]:
@@ -308,7 +314,7 @@ def _median_note(cases: Sequence[Case]) -> str:
 def _model_bars(name: str, cases: Sequence[Case]) -> svg.Group:
     bars = []
     for case in (each for each in cases if each.name == name):
-        label = BACKEND_NAMES.get(case.backend, case.backend)
+        label = _backend(case.backend)
         if case.batch is None:
             bars.append(svg.Bar(label, None, "--c0", _brief(case)))
             continue
@@ -322,14 +328,14 @@ def _model_bars(name: str, cases: Sequence[Case]) -> svg.Group:
 def _speed_bars(name: str, cases: Sequence[Case]) -> svg.Group:
     colors = {"cpu": "--c5", "opencl": "--c3"}
     return svg.Group(name, [
-        svg.Bar(BACKEND_NAMES.get(case.backend, case.backend), rate, colors.get(case.backend, "--c0"),
+        svg.Bar(_backend(case.backend), rate, colors.get(case.backend, "--c0"),
                 f"{rate:.1f}" if rate else _brief(case))
         for case in cases if case.name == name for rate in [gflops(case)]
     ])  # fmt: skip
 
 
 def _brief(row: Case | Load) -> str:
-    """Why there is no figure: the error code in plain words, or what fits of the explanation."""
+    """Why there is no figure: the error code in plain words, or the explanation, shortened."""
     words = row.code.replace("_", " ") or row.why
     return words if len(words) <= 36 else f"{words[:35]}…"
 
@@ -339,7 +345,7 @@ def _sweep_figures(name: str, cases: Sequence[Case], backend: str) -> Iterable[H
     for activity in ("training", "inference"):
         lines = [_line(width, mine, activity) for width in sorted({case.width for case in mine})]
         drawn = svg.lines(f"{name}, {activity}", lines, "layers", format_tick, lambda depth: f"{depth:g}", log=True)
-        where = f"{BACKEND_NAMES.get(backend, backend)}, {mine[0].batch_requested} images, by width"
+        where = f"{_backend(backend)}, {mine[0].batch_requested} images, by width"
         if drawn:
             yield figure(activity.capitalize(), where, drawn)
 
@@ -359,13 +365,13 @@ def _out_of_memory(cases: Sequence[Case]) -> Html:
     ]
     published = [f"{width} wide and {depth} deep" for family, width, depth in sorted(OUT_OF_MEMORY)
                  if any(case.family == family for case in cases)]  # fmt: skip
-    said = [f"Not measured here: {'; '.join(dict.fromkeys(short))}."] if short else []
-    said += [f"Published: out of memory on a Pixel 2 at {' and '.join(published)}."] if published else []
-    return paragraph(" ".join(said), css="note") if said else Html("")
+    notes = [f"Not measured here: {'; '.join(dict.fromkeys(short))}."] if short else []
+    notes += [f"Published: out of memory on a Pixel 2 at {' and '.join(published)}."] if published else []
+    return paragraph(" ".join(notes), css="note") if notes else Html("")
 
 
 def _separable(cases: Sequence[Case]) -> Html:
-    """One layer of each kind, by width: what splitting a convolution in two is worth."""
+    """One layer of each kind, by width: how much a separable convolution saves."""
     colors = {"conv": "--c2", "separable": "--c3"}
     names = {"conv": "standard", "separable": "separable"}
     figures = []
@@ -399,13 +405,9 @@ def _case_table(cases: Sequence[Case], *, with_size: bool) -> Html:
 
 def _case_row(case: Case, *, with_size: bool) -> list[str | Html | Cell]:
     name = f"{case.width} x {case.depth}" if with_size else case.name
-    row: list[str | Html | Cell] = [name, Cell(BACKEND_NAMES.get(case.backend, case.backend), "left")]
-    row += [
-        f"{case.parameters:,}".replace(",", " "),
-        format_count(case.forward_flops),
-        format_count(case.training_flops),
-    ]
-    row.append(format_bytes(case.planned_bytes))
+    row: list[str | Html | Cell] = [name, Cell(_backend(case.backend), "left")]
+    flops = (format_count(case.forward_flops), format_count(case.training_flops))
+    row += [f"{case.parameters:,}".replace(",", " "), *flops, format_bytes(case.planned_bytes)]
     if case.batch is None:
         return [*row, Cell(case.why, "none", span=5)]
     mark = f" {SCALED}" if is_scaled(case) else ""
@@ -422,15 +424,15 @@ def _operation_figure(network: str, backend: str, rows: Sequence[Operation]) -> 
     mine = [row for row in rows if (row.network, row.backend) == (network, backend)]
     whole = sum(row.seconds for row in mine)
     stacked = []
-    for direction, label in (("forward", "forward"), ("backward", "backward")):
+    for direction in ("forward", "backward"):
         same = [row for row in mine if (row.direction == "forward") == (direction == "forward")]
         by = {color: sum(row.seconds for row in same if _kind(row.kind)[1] == color) for _, _, color in KINDS}
         spent = sum(by.values())
         share = 100 * spent / whole if whole else 0.0
         parts = [(color, taken) for color, taken in by.items() if taken]
-        stacked.append(svg.Stack(f"{label}: {format_seconds(spent)}, {share:.0f} % of the step", parts))
+        stacked.append(svg.Stack(f"{direction}: {format_seconds(spent)}, {share:.0f}% of the step", parts))
     gradients = sum(row.seconds for row in mine if row.kind in GRADIENTS)
-    where = f"{BACKEND_NAMES.get(backend, backend)}, batch {mine[0].batch}"
+    where = f"{_backend(backend)}, batch {mine[0].batch}"
     small = f"{where}; convolution gradients {format_percent(gradients / (whole or 1))} of the step"
     return figure(network, small, svg.stacks(f"Time by operation of {network}", stacked))
 
@@ -438,14 +440,14 @@ def _operation_figure(network: str, backend: str, rows: Sequence[Operation]) -> 
 def _operation_table(rows: Sequence[Operation]) -> Html:
     headings = ("network", Cell("on", "left"), Cell("operation", "left"), Cell("direction", "left"), "time", "GFLOP/s")
     return table(headings, ([
-        row.network, Cell(BACKEND_NAMES.get(row.backend, row.backend), "left"), Cell(row.kind, "left"),
+        row.network, Cell(_backend(row.backend), "left"), Cell(row.kind, "left"),
         Cell(row.direction, "left"), format_seconds(row.seconds),
         f"{row.flops / row.seconds / 1e9:.1f}" if row.flops and row.seconds else "",
     ] for row in rows))  # fmt: skip
 
 
 def _activity(load: Load) -> str:
-    return load.activity if not load.network else f"{load.activity}, {BACKEND_NAMES.get(load.backend, load.backend)}"
+    return load.activity if not load.network else f"{load.activity}, {_backend(load.backend)}"
 
 
 def _by_network(loads: Sequence[Load], bar: Callable[[Load], svg.Bar]) -> list[svg.Group]:
@@ -455,35 +457,25 @@ def _by_network(loads: Sequence[Load], bar: Callable[[Load], svg.Bar]) -> list[s
 
 def _power_bars(loads: Sequence[Load]) -> list[svg.Group]:
     def bar(load: Load) -> svg.Bar:
-        said = NOT_AVAILABLE if load.power_w is None else f"{load.power_w:.2f} W"
-        return svg.Bar(_activity(load), load.power_w, ACTIVITY_COLORS.get(load.activity, "--c0"), said)
+        text = NOT_AVAILABLE if load.power_w is None else f"{load.power_w:.2f} W"
+        return svg.Bar(_activity(load), load.power_w, ACTIVITY_COLORS.get(load.activity, "--c0"), text)
 
     return _by_network(loads, bar)
 
 
 def _cpu_bars(loads: Sequence[Load]) -> list[svg.Group]:
     def bar(load: Load) -> svg.Bar:
-        said = format_percent(load.cpu_share) or _brief(load)
-        return svg.Bar(_activity(load), load.cpu_share, ACTIVITY_COLORS.get(load.activity, "--c0"), said)
+        text = format_percent(load.cpu_share) or _brief(load)
+        return svg.Bar(_activity(load), load.cpu_share, ACTIVITY_COLORS.get(load.activity, "--c0"), text)
 
     return _by_network(loads, bar)
 
 
 def _load_table(loads: Sequence[Load]) -> Html:
-    headings = (
-        "",
-        Cell("network", "left"),
-        Cell("on", "left"),
-        "processor",
-        "resident",
-        "power",
-        "current",
-        "voltage",
-        "temperature",
-        "clock",
-    )
+    headings = ("", Cell("network", "left"), Cell("on", "left"), "processor", "resident", "power", "current", "voltage",
+                "temperature", "clock")  # fmt: skip
     return table(headings, ([
-        load.activity, Cell(load.network, "left"), Cell(BACKEND_NAMES.get(load.backend, load.backend), "left"),
+        load.activity, Cell(load.network, "left"), Cell(_backend(load.backend), "left"),
         format_percent(load.cpu_share), format_bytes(load.resident_bytes), _known(load.power_w, "{:.2f} W"),
         _known(load.current_a, "{:.3f} A"), _known(load.voltage_v, "{:.2f} V"),
         _known(load.temperature_c, "{:.1f} °C"), _known(load.frequency_mhz, "{:.0f} MHz"),

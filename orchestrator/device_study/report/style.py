@@ -1,4 +1,4 @@
-"""How the report looks: light and dark, on a phone and on a desk. Colours that colour-blind readers tell apart.
+"""Style sheet of the report: light and dark, for small and large screens, with colors for color-blind readers.
 
 The palette is Okabe and Ito's, lightened where the page is dark.
 """
@@ -93,7 +93,7 @@ td small { color: var(--soft); display: block; }
   display: inline-block; font-size: 0.72rem; font-weight: 600; border-radius: 99px; padding: 1px 9px;
   background: var(--chip); color: var(--soft);
 }
-.tag.measured { color: var(--c3); } .tag.published { color: var(--c2); } .tag.modelled { color: var(--c4); }
+.tag.measured { color: var(--c3); } .tag.published { color: var(--c2); } .tag.modeled { color: var(--c4); }
 .warn {
   border-left: 4px solid var(--c6); background: var(--card); padding: 8px 14px;
   border-radius: 0 10px 10px 0; margin: 12px 0;

@@ -1,4 +1,4 @@
-"""Plots as SVG text. Drawn 360 wide, so that their words are as large as the page's where a phone shows them."""
+"""Plots as SVG text, 360 pixels wide: on a phone, their text is as large as that of the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.device_study.report.style import SERIES
 
 WIDTH = 360
 CHARACTER = 7.1  # of the 12-pixel font, about
-_SHAPES = {"--c2": 3, "--c3": 0}  # of dots: told apart without colour
+_SHAPES = {"--c2": 3, "--c3": 0}  # of dots, which must differ without color
 
 Format = Callable[[float], str]
 
@@ -31,7 +31,7 @@ class Bar:
     label: str
     value: float | None
     color: str
-    said: str  # what is written beside it
+    text: str  # beside the bar
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Group:
 @dataclass(frozen=True)
 class Stack:
     label: str
-    parts: Sequence[tuple[str, float]]  # colour and size
+    parts: Sequence[tuple[str, float]]  # color and size
 
 
 @dataclass(frozen=True)
 class Dots:
-    """One line of a dot plot: colour, value and word of each dot."""
+    """One line of a dot plot: color, value and label of each dot."""
 
     label: str
     dots: Sequence[tuple[str, float, str]]
@@ -71,7 +71,7 @@ def decades(low: float, high: float) -> list[float]:
 
 
 def spread(wanted: Sequence[float], apart: float) -> list[float]:
-    """Places as near as can be to the wanted ones, none closer to another than `apart`; in the order given."""
+    """Positions close to the wanted ones, but at least `apart` from each other; in the order given."""
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     placed = list(wanted)
     for before, after in pairwise(order):
@@ -90,7 +90,7 @@ def lines(
     log: bool,
     height: int = 236,
 ) -> str:
-    """`log`: both axes, x by doubling. Each line is named at its end, and has a mark of its own."""
+    """`log`: both axes, x by doubling. Each line has its name at its end, and its own marks."""
     left, right, top, bottom = 56, 42, 16, 40
     xs = sorted({x for line in series for x in (*(point[0] for point in line.points), *line.missing)})
     ys = [y for line in series for _, y in line.points]
@@ -122,11 +122,11 @@ def lines(
 
 
 def bars(title: str, groups: Sequence[Group]) -> str:
-    """Lying, so that names have room. All to one scale, from nothing."""
+    """Horizontal bars, which leave room for names. All have one scale, which starts at zero."""
     shown = [bar for group in groups for bar in group.bars]
     most = max((bar.value for bar in shown if bar.value is not None), default=0.0) or 1.0
     left = 12 + CHARACTER * max((len(bar.label) for bar in shown), default=0)
-    room = WIDTH - left - 8 - CHARACTER * max((len(bar.said) for bar in shown if bar.value is not None), default=0)
+    room = WIDTH - left - 8 - CHARACTER * max((len(bar.text) for bar in shown if bar.value is not None), default=0)
     parts, y = [], 4.0
     for group in groups:
         if group.label:
@@ -136,14 +136,14 @@ def bars(title: str, groups: Sequence[Group]) -> str:
             parts.append(_text(left - 6, y + 11.5, bar.label, "soft end"))
             length = 0.0 if bar.value is None else max(1.5, room * bar.value / most)
             parts.append(_rect(left, y + 1, length, 14, bar.color))
-            parts.append(_text(left + length + 5, y + 12, bar.said, "soft" if bar.value is None else ""))
+            parts.append(_text(left + length + 5, y + 12, bar.text, "soft" if bar.value is None else ""))
             y += 19
         y += 8
     return _svg(title, round(y), parts)
 
 
 def stacks(title: str, rows: Sequence[Stack]) -> str:
-    """Each row fills the width: shares of its whole, written where there is room."""
+    """Each row fills the width with the fractions of its total; those with enough room are labeled."""
     left, parts, y = 0.0, [], 2.0
     for row in rows:
         whole = sum(size for _, size in row.parts) or 1.0
@@ -152,7 +152,7 @@ def stacks(title: str, rows: Sequence[Stack]) -> str:
         for color, size in row.parts:
             wide = size / whole * WIDTH
             parts.append(_rect(x, y + 17, wide - 1, 20, color))
-            share = f"{100 * size / whole:.0f} %"
+            share = f"{100 * size / whole:.0f}%"
             if wide > CHARACTER * len(share) + 4:
                 parts.append(_text(x + wide / 2, y + 31, share, "middle strong", f"--on{color[1:]}"))
             x += wide
@@ -161,7 +161,7 @@ def stacks(title: str, rows: Sequence[Stack]) -> str:
 
 
 def dots(title: str, rows: Sequence[Dots], *, log: bool) -> str:
-    """A line for each row, its name above it; the further right of two dots has its word on the right."""
+    """A line for each row, with its name above. The right one of two dots has its label on the right."""
     values = [value for row in rows for _, value, _ in row.dots]
     least = min(values)
     low, high = (least * 0.8, max(values) * 1.25) if log else (min(0.0, least), max(values))
@@ -222,7 +222,7 @@ def _path(points: Sequence[tuple[float, float]], color: str) -> str:
 
 
 def _mark(number: int, x: float, y: float, color: str) -> str:
-    """A shape for each line, so that they are told apart without colour."""
+    """A shape for each line, so that lines differ without color."""
     fill = f'fill="var({color})"'
     match number % 4:
         case 0:

@@ -130,11 +130,11 @@ def power(observation: Observation) -> Finding | None:
     finding = stops if battery.percent < LOW_BATTERY_PERCENT else slows
     if not battery.plugged:
         where = observation.phone.where
-        return finding(f"battery {battery.percent} % and not charging", f"check the power supply at {where}")
+        return finding(f"battery {battery.percent}% and not charging", f"check the power supply at {where}")
     discharge = _discharge(observation, battery.percent)
     if battery.status != "DISCHARGING" and not discharge:
         return None
-    evidence = f"battery {battery.percent} %, {battery.power_source} but {battery.status}{discharge}"
+    evidence = f"battery {battery.percent}%, {battery.power_source} but {battery.status}{discharge}"
     return finding(evidence, "use a hub or adapter that supplies more power (USB PD); reduce the load until then")
 
 

@@ -141,7 +141,7 @@ def _choose_collective(graph: Graph, rack: RackModel, setup: TrainingSetup, batc
     )
     if links is not None and collective.predicted_s is None:
         raise UsageError(
-            f"--algorithm {collective.algorithm} is not modelled", remedy="--algorithm ring or hierarchical"
+            f"--algorithm {collective.algorithm} is not modeled", remedy="--algorithm ring or hierarchical"
         )
     return collective
 

@@ -188,7 +188,7 @@ typedef struct {
     i32 channels, ld_dy, ld_y, ld_target, act, accumulate, dtype, unused;
 } add_backward;
 
-/* Local response normalization: y = x * (k + alpha / size * (sum of x^2 over `size` neighbouring channels))^-beta. */
+/* Local response normalization: y = x * (k + alpha / size * (sum of x^2 over `size` neighboring channels))^-beta. */
 typedef struct {
     fused_input x;
     void *y;
@@ -357,12 +357,12 @@ typedef struct {
     void *op;
 } step;
 
-/* What to do with a chunk received from the left neighbour in a ring. comm/schedule.py computes the schedule;
+/* What to do with a chunk received from the left neighbor in a ring. comm/schedule.py computes the schedule;
  * ring_allreduce.c carries it out. REDUCE_FINAL completes the sum over all ranks; COPY receives a completed sum. */
 enum ring_op { RING_OP_REDUCE, RING_OP_REDUCE_FINAL, RING_OP_COPY };
 
 /* One chunk on one hop around the ring: `count` elements of the buffer, `bytes` on the wire. `forward`: send it on to
- * the right neighbour. `cache_index`: where the encoded form of a completed chunk is cached for the allgather ring, or
+ * the right neighbor. `cache_index`: where the encoded form of a completed chunk is cached for the allgather ring, or
  * -1. `op` and `forward` are ignored for the chunks that a ring starts with. */
 typedef struct {
     i64 start, count, bytes;

@@ -1,7 +1,7 @@
-/* Local response normalization: y = x * s^-beta with s = k + alpha / size * (sum of x^2 over `size` neighbouring
+/* Local response normalization: y = x * s^-beta with s = k + alpha / size * (sum of x^2 over `size` neighboring
  * channels).
  *
- * Rows are copied to local buffers padded with zeros on both sides, so the sum over neighbours is `size` shifted
+ * Rows are copied to local buffers padded with zeros on both sides, so the sum over neighbors is `size` shifted
  * loads. As in PyTorch, the window of channel c is c - size / 2 .. c + (size - 1) / 2; the backward pass uses the
  * mirrored window. */
 #include "vmath.h"

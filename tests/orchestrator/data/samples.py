@@ -78,6 +78,6 @@ def hostile_archive(target: Path, *members: tarfile.TarInfo, content: bytes = b"
     return target
 
 
-def picture(path: Path, mode: str = "RGB", colour: Any = "red") -> None:
+def picture(path: Path, mode: str = "RGB", color: Any = "red") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new(mode, (40, 30), colour).save(path)
+    Image.new(mode, (40, 30), color).save(path)

@@ -69,7 +69,7 @@ def cut_short(path: Path) -> None:
 
 def wear_out(path: Path) -> None:
     path.unlink()
-    path.symlink_to("/proc/self/mem")  # an input/output error for whoever reads it
+    path.symlink_to("/proc/self/mem")  # an input/output error for every reader
 
 
 @pytest.mark.parametrize("spoil", [flip_a_bit, cut_short, wear_out, Path.unlink])
@@ -82,11 +82,11 @@ def test_a_shard_that_rotted_on_this_computer_is_not_blamed_on_phones(
     rotten = stored.directory / stored.manifest.train[0].name
     before = rotten.read_bytes()
     spoil(rotten)
-    with pytest.raises(CorruptShardError) as told:
+    with pytest.raises(CorruptShardError) as raised:
         Push(fleet, stored, phones, even_spans(stored.manifest.samples, 2), whole=True).run()
-    assert told.value.phones == tuple(phone.name for phone in phones)
-    assert told.value.message == f"{rotten} is corrupt on this computer; phones reject it"
-    assert told.value.remedy == "clusterctl data remove cifar, then add it again"
+    assert raised.value.phones == tuple(phone.name for phone in phones)
+    assert raised.value.message == f"{rotten} is corrupt on this computer; phones reject it"
+    assert raised.value.remedy == "clusterctl data remove cifar, then add it again"
     rotten.unlink(missing_ok=True)
     rotten.write_bytes(before)
     assert Push(fleet, stored, phones, even_spans(stored.manifest.samples, 2), whole=True).run().outcomes.ok
@@ -108,7 +108,7 @@ FULL = {"error": "no space left", "code": ErrorCode.DISK_FULL, "file": None}
 
 
 @pytest.mark.parametrize(
-    ("answers", "blamed", "travelled"),
+    ("answers", "blamed", "traveled"),
     [
         ([GOOD, GOOD, GOOD], [], [0, 1, 2]),
         ([CUT, CUT, CUT], [0], []),
@@ -118,16 +118,16 @@ FULL = {"error": "no space left", "code": ErrorCode.DISK_FULL, "file": None}
     ],
 )
 def test_only_the_first_that_failed_is_blamed(
-    tmp_path: Path, answers: list[dict[str, Any] | None], blamed: list[int], travelled: list[int]
+    tmp_path: Path, answers: list[dict[str, Any] | None], blamed: list[int], traveled: list[int]
 ) -> None:
     phones = LabSpec(Mode.ROOT, LabConfig(3)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
     stored = add("cifar", cifar10_binary(tmp_path / "cifar"), store=Store(tmp_path / "store")).stored
     push = Push(cast("Fleet", None), stored, phones, even_spans(stored.manifest.samples, 3))
     route = [Hop(phone.name, str(phone.address), phone.ssh_port, frozenset()) for phone in phones]
-    told = {phone.name: answer for phone, answer in zip(phones, answers, strict=True) if answer}
-    push._evaluate_replies(route, told)
+    reported = {phone.name: answer for phone, answer in zip(phones, answers, strict=True) if answer}
+    push._evaluate_replies(route, reported)
     assert list(push._failed) == [phones[place] for place in blamed]
-    assert list(push._sent_to) == [phones[place] for place in travelled]
+    assert list(push._sent_to) == [phones[place] for place in traveled]
 
 
 NONE, SHARE, MOST, WHOLE = range(4)

@@ -1,4 +1,4 @@
-"""A phone takes a dataset from a stream: every file checked, nothing half-done, a broken chain told."""
+"""A phone takes a dataset from a stream: every file checked, nothing half-done, a broken chain reported."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_read_is_sent_again_and_replaced(
     take(raw)
     for name in worn_out:
         (home / name).unlink()
-        (home / name).symlink_to("/proc/self/mem")  # an input/output error for whoever reads it, as of worn-out flash
+        (home / name).symlink_to("/proc/self/mem")  # an input/output error for every reader, as of worn-out flash
     good = {file.name: file.sha256 for file in made.train[:2]}
     left = {name: sha256 for name, sha256 in good.items() if name not in worn_out}
     assert stored_files("dots", verify=True)["files"] == left
@@ -194,18 +194,18 @@ def test_a_next_phone_that_hangs_is_given_up(tmp_path: Path, home: Path, monkeyp
     assert sorted(path.name for path in home.glob("*.shard")) == every
 
 
-@pytest.mark.parametrize("says", ["", """echo '{"phone": "p1-02", "stored": 1, "error": null}'; """])
+@pytest.mark.parametrize("reply", ["", """echo '{"phone": "p1-02", "stored": 1, "error": null}'; """])
 def test_a_next_phone_that_takes_all_and_does_not_end_is_given_up(
-    tmp_path: Path, home: Path, made: DatasetManifest, monkeypatch: pytest.MonkeyPatch, says: str
+    tmp_path: Path, home: Path, made: DatasetManifest, monkeypatch: pytest.MonkeyPatch, reply: str
 ) -> None:
-    follower(monkeypatch, f"cat > /dev/null; {says}exec sleep 1000")
+    follower(monkeypatch, f"cat > /dev/null; {reply}exec sleep 1000")
     for name, value in (("STALL_TIMEOUT_S", 1.0), ("MIN_BYTES_PER_S", 1 << 40)):
         monkeypatch.setattr(module, name, value)
     first, second = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE), stop("p1-02", ONE)))))
     assert first == {"phone": "p1-01", "stored": 1, "error": None}
     error = "unreachable from the previous phone in the chain: it did not finish within 1 s of the last data"
-    failure = {} if says else {"error": error, "code": ErrorCode.TRANSFER_INTERRUPTED, "damaged": None}
-    assert second == {"phone": "p1-02", "stored": 1 if says else 0, "error": None} | failure
+    failure = {} if reply else {"error": error, "code": ErrorCode.TRANSFER_INTERRUPTED, "damaged": None}
+    assert second == {"phone": "p1-02", "stored": 1 if reply else 0, "error": None} | failure
 
 
 def _full(*_: object) -> None:

@@ -77,9 +77,9 @@ def test_adding_twice_changes_nothing_and_another_source_is_refused(tmp_path: Pa
     first, second = add("cifar", source, store=store), add("cifar", source, store=store)
     assert (first.fresh, second.fresh) == (True, False)
     assert first.stored == second.stored
-    with pytest.raises(UsageError, match=rf"dataset 'cifar' already exists, imported from {source}$") as told:
+    with pytest.raises(UsageError, match=rf"dataset 'cifar' already exists, imported from {source}$") as raised:
         add("cifar", cifar10_binary(tmp_path / "other"), store=store)
-    assert told.value.remedy == "clusterctl data remove cifar"
+    assert raised.value.remedy == "clusterctl data remove cifar"
     with pytest.raises(UsageError, match=rf"'cifar' already exists, imported from {source} with a different --size$"):
         add("cifar", source, size=64, store=store)
     again = add("copy", source, store=store).stored
@@ -99,7 +99,7 @@ def classes_of_links(tmp_path: Path) -> Path:
 
 
 def change_picture(tmp_path: Path) -> None:
-    picture(tmp_path / "disk/cat/a.png", colour="blue")
+    picture(tmp_path / "disk/cat/a.png", color="blue")
     os.utime(tmp_path / "disk/cat/a.png", (1, 1))
 
 
@@ -175,9 +175,9 @@ def test_damage_that_is_known_from_names_alone_is_refused_before_anything_is_dec
     for make in (add, preview):
         with monkeypatch.context() as patched:
             patched.setattr("orchestrator.data.sources.folder.decode", lambda *_: pytest.fail("it was decoded"))
-            with pytest.raises(CorruptDataError) as told:
+            with pytest.raises(CorruptDataError) as raised:
                 make("pics", tmp_path / "pics", store=store)
-        assert [line.split(":")[0] for line in told.value.message.splitlines()] == [
+        assert [line.split(":")[0] for line in raised.value.message.splitlines()] == [
             "3 corrupt records; nothing was added", "  train/loose.jpg", "  train/cat/b.webp", "  val/cat/d.gif",
         ]  # fmt: skip
     assert scraps(store) == []
@@ -260,7 +260,7 @@ INVENTORY = str(Path(__file__).parents[3] / "inventory.yaml")
 
 @pytest.fixture
 def phones_have(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool | None]:
-    """Which phones have it; None: nobody answers there."""
+    """Which phones have it; None: no phone answers there."""
     having: dict[str, bool | None] = {}
 
     def outcome(phone: Phone) -> Outcome[dict[str, bool]]:
@@ -286,8 +286,8 @@ def test_only_what_is_named_is_deleted(tmp_path: Path, clusterctl: Run, phones_h
     on_two = ("remove", "cifar", "--from-phones", "--limit", "sw1:1-2", "-i", INVENTORY)
     document = json.loads(clusterctl(*on_two, "--json"))
     assert (document["name"], document["removed_here"]) == ("cifar", False)
-    told = [(each["phone"], each["status"], each["removed"]) for each in document["phones"]]
-    assert told == [("p1-01", "ok", True), ("p1-02", "ok", False)]
+    reported = [(each["phone"], each["status"], each["removed"]) for each in document["phones"]]
+    assert reported == [("p1-01", "ok", True), ("p1-02", "ok", False)]
     clusterctl("show", "cifar")
     clusterctl(*on_two)
     clusterctl("remove", "cifar", "--from-phones", "--limit", "sw1:7-9", "-i", INVENTORY)
@@ -345,6 +345,6 @@ def test_the_commands(tmp_path: Path, clusterctl: Run) -> None:
 def test_a_folder_around_the_right_one_makes_no_dataset(tmp_path: Path, clusterctl: Run) -> None:
     for name in ("Data/CLS-LOC/train/n01/a.png", "Data/CLS-LOC/train/n02/b.png", "Data/CLS-LOC/val/n01/c.png"):
         picture(tmp_path / name)
-    told = " ".join(clusterctl("add", "imagenet", str(tmp_path / "Data"), rc=2).split())
-    assert "would be the only class" in told
+    reported = " ".join(clusterctl("add", "imagenet", str(tmp_path / "Data"), rc=2).split())
+    assert "would be the only class" in reported
     assert json.loads(clusterctl("list", "--json")) == []

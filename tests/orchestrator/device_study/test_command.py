@@ -102,7 +102,7 @@ def test_the_report_describes_this_run(here: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "printed"),
     [
         ({"part": ["gossip"]}, "models, sweep"),
         ({"model": ["resnet50"]}, "mentee"),
@@ -118,8 +118,8 @@ def test_the_report_describes_this_run(here: dict[str, Any]) -> None:
         ({"report": Path("/nowhere/at/all.html")}, "/nowhere/at is not a writable directory"),
     ],
 )
-def test_invalid_flags_are_rejected(flags: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_flags_are_rejected(flags: dict[str, Any], printed: str) -> None:
+    with pytest.raises(UsageError, match=printed):
         bench_device.device(here=True, **flags)
 
 

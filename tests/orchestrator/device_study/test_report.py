@@ -62,7 +62,7 @@ def test_phone_output_is_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "printed",
     [
         "SM-G975F",
         "OpenCL has no device here",
@@ -73,15 +73,15 @@ def test_phone_output_is_escaped() -> None:
         "Battery power",
         "Training behind an application",
         "Minutes of training",
-        "Beside the papers",
+        "Compared with the papers",
         "59 of 64 cells agree",
         "1867G",
         "A virtual phone",
-        "did not answer to the end",
+        "did not finish",
     ],
 )
-def test_the_report_contains(said: str) -> None:
-    assert said in read().text
+def test_the_report_contains(printed: str) -> None:
+    assert printed in read().text
 
 
 def test_the_report_has_plots() -> None:

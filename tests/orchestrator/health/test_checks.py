@@ -154,7 +154,7 @@ PROBLEMS: list[tuple[str, Observation, Severity, str]] = [
     ("battery-silent", with_facts(probes={"battery": ProbeResult(124, "")}), NOTE, "did not answer in 8 s"),
     ("no-temperature", with_facts(thermal="denied"), NOTE, "using the battery temperature"),
     ("power", with_facts(probes={"battery": battery(status="DISCHARGING")}), SLOWS, "PLUGGED_AC but DISCHARGING"),
-    ("power", with_facts(probes={"battery": battery(status="DISCHARGING", percentage=12)}), STOPS, "12 %"),
+    ("power", with_facts(probes={"battery": battery(status="DISCHARGING", percentage=12)}), STOPS, "12%"),
     ("power", with_facts(probes={"battery": battery(plugged="UNPLUGGED", percentage=12)}), STOPS, "not charging"),
     ("power", with_previous(HEALTHY, percentage=99.0, plugged=True), SLOWS, "3 % less than 10 min ago"),
     (

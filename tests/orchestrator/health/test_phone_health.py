@@ -48,7 +48,7 @@ def test_free_memory_is_in_megabytes() -> None:
         (
             {"frequency_mhz": 900, "frequency_max_mhz": 2800, "run": {"id": "r", "state": "running", "step": 1}},
             PhoneState.RUNNING,
-            "throttled: clock at 32 % of maximum",
+            "throttled: clock at 32% of maximum",
         ),
         ({"disk_free_mb": 10}, PhoneState.READY, "only 10 MB of disk"),
         ({"memory_free_mb": 10}, PhoneState.READY, "only 10 MB of memory"),

@@ -30,7 +30,7 @@ class Shell:
 
     def __init__(self, lab: TestLab, here: Path) -> None:
         self._lab, self._here = lab, here
-        self.said: dict[str, str] = {}
+        self.printed: dict[str, str] = {}
 
     def run(self, line: str) -> None:
         words = shlex.split(line.replace("/usr/share/datasets/fashion-mnist", str(self._here / "fashion-mnist")))
@@ -38,10 +38,10 @@ class Shell:
         command = ["env", "-C", str(self._here), *CLUSTERCTL, *words[1:]]
         done = self._lab.run(command)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-        self.said[line] = done.stdout
+        self.printed[line] = done.stdout
 
     def json(self, line: str) -> Any:
-        return json.loads(self.said[line])
+        return json.loads(self.printed[line])
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +69,18 @@ def runs(lab: TestLab) -> dict[str, Path]:
 
 
 def test_the_page_has_every_command_there_is_after_training(page: Shell) -> None:
-    verbs = {line.split()[1] for line in page.said}
+    verbs = {line.split()[1] for line in page.printed}
     assert {"launch", "eval", "export", "predict"} <= verbs
 
 
 def test_phones_and_this_computer_judge_alike(page: Shell, provisioned_lab4: TestLab) -> None:
     events = (runs(provisioned_lab4)["first"] / "events.jsonl").read_text().splitlines()
-    judged = [event for event in map(json.loads, events) if event["event"] == "evaluate"]
-    assert [event["step"] for event in judged] == [4, 8, 12]
+    evaluated = [event for event in map(json.loads, events) if event["event"] == "evaluate"]
+    assert [event["step"] for event in evaluated] == [4, 8, 12]
     here = page.json("clusterctl eval --data fashion --json")
-    assert here["samples"] == judged[-1]["samples"] == 43
-    assert (here["top1"], here["top5"]) == (judged[-1]["top1"], judged[-1]["top5"])
-    assert here["loss"] == pytest.approx(judged[-1]["loss"], rel=1e-4, abs=1e-6)
+    assert here["samples"] == evaluated[-1]["samples"] == 43
+    assert (here["top1"], here["top5"]) == (evaluated[-1]["top1"], evaluated[-1]["top5"])
+    assert here["loss"] == pytest.approx(evaluated[-1]["loss"], rel=1e-4, abs=1e-6)
 
 
 def test_the_newest_checkpoint_is_here_and_on_no_phone(page: Shell, provisioned_lab4: TestLab) -> None:

@@ -1,4 +1,4 @@
-"""A trained network judged and asked on this computer."""
+"""Evaluation and prediction with a trained model on this computer."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def test_a_damaged_dataset_of_this_computer_is_made_again(weights: Path) -> None
     raw = bytearray(shard.read_bytes())
     raw[500] ^= 1
     shard.write_bytes(raw)
-    with pytest.raises(ClusterctlError, match=r"test-00000\.shard is damaged$") as told:
+    with pytest.raises(ClusterctlError, match=r"test-00000\.shard is damaged$") as raised:
         evaluate(trained(weights), "bugs", threads=1)
-    assert told.value.remedy == "clusterctl data remove bugs, then add it again"
+    assert raised.value.remedy == "clusterctl data remove bugs, then add it again"
 
 
 def test_weights_that_are_not_there_are_no_run(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_pictures_are_what_the_network_was_shown(tmp_path: Path) -> None:
     pixels[10:30, :, 0] = 255
     Image.fromarray(pixels).save(tmp_path / "a.png")
     assert read_image(tmp_path / "a.png", (10, 10, 3))[:, :, 0].min() > 200
-    grey = read_image(tmp_path / "a.png", (10, 8, 1))
-    assert (grey.shape, int(grey[5, 4, 0])) == ((10, 8, 1), 76)
+    gray = read_image(tmp_path / "a.png", (10, 8, 1))
+    assert (gray.shape, int(gray[5, 4, 0])) == ((10, 8, 1), 76)
     (tmp_path / "b.png").write_bytes(b"no picture")
     with pytest.raises(UsageError, match=r"b\.png is not a readable image"):
         read_image(tmp_path / "b.png", (10, 10, 3))
@@ -165,10 +165,10 @@ def test_the_likeliest_classes_come_first(weights: Path, tmp_path: Path) -> None
 def test_the_commands_say_it(weights: Path, tmp_path: Path) -> None:
     Image.fromarray(np.full((16, 16), 90, np.uint8)).save(tmp_path / "a.png")
     model = f"{weights.parent / 'net.py'}:build"
-    judged = CliRunner().invoke(app, ["eval", str(weights), "--model", model, "--data", "bugs", "--json"])
-    assert json.loads(judged.stdout)["samples"] == 41
-    said = CliRunner().invoke(app, ["eval", str(weights), "--model", model, "--data", "bugs"])
-    assert "41 images of bugs" in said.stdout
+    evaluated = CliRunner().invoke(app, ["eval", str(weights), "--model", model, "--data", "bugs", "--json"])
+    assert json.loads(evaluated.stdout)["samples"] == 41
+    printed = CliRunner().invoke(app, ["eval", str(weights), "--model", model, "--data", "bugs"])
+    assert "41 images of bugs" in printed.stdout
     asked = ["predict", str(tmp_path / "a.png"), "--weights", str(weights), "--model", model]
     (answer,) = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert {each["name"] for each in answer["classes"]} == set(ABOUT.class_names)

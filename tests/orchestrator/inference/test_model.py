@@ -143,7 +143,7 @@ def _damaged(path: Path) -> bytes:
 
 
 def _encrypted(path: Path) -> bytes:
-    """As far as the flag says: nobody has the password."""
+    """Encrypted, according to its flag; there is no password."""
     raw = _compressed(path)
     raw[raw.index(b"PK\1\2") + 8] |= 1
     raw[6] |= 1
@@ -191,8 +191,8 @@ def test_export_writes_both_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert json.loads(done.stdout)["file"] == "lenet.onnx"
     (tmp_path / "plain").touch()
     assert (tmp_path / "lenet.onnx").stat().st_mode == (tmp_path / "plain").stat().st_mode
-    told = {each.key: each.value for each in onnx.load(tmp_path / "lenet.onnx").metadata_props}
-    assert (told["model"], told["step"], json.loads(told["mean"])) == ("lenet", "5", [0.5])
+    reported = {each.key: each.value for each in onnx.load(tmp_path / "lenet.onnx").metadata_props}
+    assert (reported["model"], reported["step"], json.loads(reported["mean"])) == ("lenet", "5", [0.5])
     CliRunner().invoke(app, ["export", str(path), "--format", "safetensors", "-o", "w.safetensors"])
     exported = library.load_file(tmp_path / "w.safetensors")
     assert exported.keys() == to_state_dict(graph, state).keys()

@@ -1,4 +1,4 @@
-"""Every broken inventory in broken/ says in its own comments what must be said about it.
+"""Every broken inventory in broken/ says in its own comments what must be printed about it.
 
 `#! message` stands on the line the message is about; `#!file message` is about the file as a whole. A file must give
 exactly the problems it announces: none is forgotten, none follows from another.

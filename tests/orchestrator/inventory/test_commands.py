@@ -138,7 +138,7 @@ def test_show_draws_faces_and_cables_in_80_columns(clusterctl: Shell) -> None:
     assert max(map(len, drawn.splitlines())) <= 80
 
 
-def test_show_colours_a_terminal_only(clusterctl: Shell) -> None:
+def test_show_colors_a_terminal_only(clusterctl: Shell) -> None:
     assert "\x1b[30;42m46\x1b[0m" in clusterctl.apart("show", FORCE_COLOR="1", TERM="xterm")
     assert "\x1b" not in clusterctl.apart("show")
 

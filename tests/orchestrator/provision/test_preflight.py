@@ -11,21 +11,21 @@ from tests.orchestrator.provision.samples import cluster, desired_state, facts, 
 READY = facts(addresses={"10.77.1.1": "eth0"}, disk_free_kb=1 << 20)
 
 
-def told(answer: TermuxFacts, *, sent: float = 999.9, received: float = 1000.1) -> tuple[str, ...]:
+def warnings_for(answer: TermuxFacts, *, sent: float = 999.9, received: float = 1000.1) -> tuple[str, ...]:
     return warnings(phone(1), TimedFacts(answer, (sent, received)), desired_state())
 
 
 def test_a_healthy_phone_has_no_warnings() -> None:
-    assert told(READY) == ()
+    assert warnings_for(READY) == ()
 
 
 def test_a_slow_answer_is_not_a_wrong_clock() -> None:
-    assert told(READY, sent=990.0, received=1012.0) == ()
+    assert warnings_for(READY, sent=990.0, received=1012.0) == ()
 
 
 @pytest.mark.parametrize(("sent", "word"), [(900.0, "100 s ahead"), (1100.0, "100 s behind")])
 def test_a_wrong_clock_is_reported(sent: float, word: str) -> None:
-    (warning,) = told(READY, sent=sent, received=sent + 0.5)
+    (warning,) = warnings_for(READY, sent=sent, received=sent + 0.5)
     assert word in warning
 
 
@@ -34,7 +34,7 @@ def test_a_low_battery_without_charger_is_reported(battery: tuple[int, bool], wa
     answer = facts(
         addresses=READY.addresses, disk_free_kb=READY.disk_free_kb, battery=Battery(battery[0], plugged=battery[1])
     )
-    assert bool(told(answer)) is warned
+    assert bool(warnings_for(answer)) is warned
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_low_battery_without_charger_is_reported(battery: tuple[int, bool], wa
     ],
 )
 def test_a_connection_over_another_interface_is_reported(addresses: dict[str, str], word: str) -> None:
-    assert word in "".join(told(facts(addresses=addresses)))
+    assert word in "".join(warnings_for(facts(addresses=addresses)))
 
 
 def test_too_little_storage_is_an_error_with_the_amount_needed() -> None:

@@ -36,30 +36,30 @@ def store(tmp_path: Path, repository: Path) -> SnapshotStore:
 
 
 def take(store: SnapshotStore) -> tuple[Snapshot, list[str]]:
-    said: list[str] = []
-    return store.create(["python"], ["bash", "not-in-the-repository"], said.append), said
+    printed: list[str] = []
+    return store.create(["python"], ["bash", "not-in-the-repository"], printed.append), printed
 
 
 def test_a_snapshot_contains_required_and_installed_packages(store: SnapshotStore) -> None:
-    snapshot, said = take(store)
+    snapshot, printed = take(store)
     assert [package.name for package in snapshot.index] == ["bash", "libffi", "python"]
     assert len(list((snapshot.path / "pool").glob("*.deb"))) == 3
-    assert any("downloading 3 packages" in line for line in said)
+    assert any("downloading 3 packages" in line for line in printed)
 
 
 def test_a_second_snapshot_downloads_nothing_and_has_the_same_id(store: SnapshotStore) -> None:
     first, _ = take(store)
-    second, said = take(store)
-    assert (second.id, said) == (first.id, [])
+    second, printed = take(store)
+    assert (second.id, printed) == (first.id, [])
 
 
 def test_a_new_upstream_version_makes_a_new_snapshot_with_one_download(store: SnapshotStore, repository: Path) -> None:
     first, _ = take(store)
     write_repository(repository, [*DEBS[1:], Deb("python", "3.14.7-1", depends="libffi (>= 3)")])
-    second, said = take(store)
+    second, printed = take(store)
     assert second.id != first.id
     assert second.index["python"].version == "3.14.7-1"
-    assert any("downloading 1 packages" in line for line in said)
+    assert any("downloading 1 packages" in line for line in printed)
 
 
 def test_a_package_with_a_wrong_hash_is_refused(store: SnapshotStore, repository: Path) -> None:
@@ -162,11 +162,11 @@ def test_an_interrupted_download_is_resumed(tmp_path: Path, repository: Path, mo
 
 
 def test_an_unavailable_architecture_does_not_affect_the_others(tmp_path: Path, repository: Path) -> None:
-    said: list[str] = []
+    printed: list[str] = []
     packages = PackageList("", ("python",), ("bash",))
     upstream = Upstream(repository.as_uri())
-    source = PackageSource(upstream, packages, tmp_path / "cache", said.append, offline=False, dry_run=False)
+    source = PackageSource(upstream, packages, tmp_path / "cache", printed.append, offline=False, dry_run=False)
     assert source.snapshots([facts(), facts(arch="i686")], keep=False).keys() == {ARCH}
-    assert any("has no packages for i686" in line for line in said)
+    assert any("has no packages for i686" in line for line in printed)
     with pytest.raises(UpstreamError, match="has no packages for i686"):
         source.snapshots([facts(arch="i686")], keep=False)

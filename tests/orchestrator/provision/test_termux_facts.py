@@ -75,7 +75,7 @@ def test_a_phone_without_working_dpkg_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("true", "told"),
+    ("true", "false"),
     [
         ("arch\tx86_64", "arch\t../../../etc"),
         ("arch\tx86_64", "arch\tsparc"),
@@ -88,10 +88,10 @@ def test_a_phone_without_working_dpkg_is_refused() -> None:
         ("cpython-311\t", "../cpython\t"),
     ],
 )
-def test_invalid_values_are_refused(true: str, told: str) -> None:
+def test_invalid_values_are_refused(true: str, false: str) -> None:
     assert true in READY
     with pytest.raises(PhoneError) as refused:
-        parse_termux_facts(READY.replace(true, told))
+        parse_termux_facts(READY.replace(true, false))
     assert refused.value.phase == "facts"
     assert "reinstall Termux" in (refused.value.remedy or "")
 

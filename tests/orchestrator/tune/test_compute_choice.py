@@ -37,7 +37,7 @@ def test_all_phones_of_a_kind_use_its_tuning_result() -> None:
     assert choices.notes == (
         (
             "sw1:1-2: using settings tuned on 1970-01-01 with mobilenet_reduced: "
-            "hybrid, 75 % of the images on the GPU, tiles width 8"
+            "hybrid, 75% of the images on the GPU, tiles width 8"
         ),
     )
     assert not choices.warnings

@@ -62,11 +62,11 @@ def test_tuning_results_apply_until_the_driver_changes(
         assert kind["phones"] == ["p1-01", "p1-02"]
         parts = {row["part"] for row in kind["measured"] if "step_s" in row}
         assert parts == {"cpu", "opencl", "hybrid", "dense"}
-        told = provisioned_lab4.clusterctl(*RUN)
-        assert ": using settings tuned on" in told.stderr
+        reported = provisioned_lab4.clusterctl(*RUN)
+        assert ": using settings tuned on" in reported.stderr
         with setting(provisioned_lab4, "p1-02", "opencl=no-platform", "opencl=ok"):
-            told = provisioned_lab4.clusterctl(*RUN)
-        assert "the driver changed" in " ".join(told.stderr.split())
+            reported = provisioned_lab4.clusterctl(*RUN)
+        assert "the driver changed" in " ".join(reported.stderr.split())
     finally:
         (provisioned_lab4.state / "tuned.json").unlink()
     assert TuneStore().read() == {}

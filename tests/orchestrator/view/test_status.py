@@ -68,7 +68,7 @@ def test_a_list_that_does_not_fit_is_shortened_with_a_note() -> None:
 def test_few_phones_are_shown_with_all_readings() -> None:
     text = "\n".join(status(rack(4, 2, off=(3,))))
     assert "2400/2841" in text
-    assert "81 %+" in text
+    assert "81%+" in text
     assert "58.6 GB" in text
     assert "p2-02 (sw2:2)" in text
 

@@ -289,7 +289,7 @@ HOSTILE: dict[str, tuple[str, object]] = {
     ),
     "no sha256": ("train", [{"name": "train-00000.shard", "samples": 1, "bytes": 1, "sha256": "x"}]),
     "less than nothing": ("train", [{"name": "train-00000.shard", "samples": -1, "bytes": 1, "sha256": "0" * 64}]),
-    "an unknown field": ("colour", "red"),
+    "an unknown field": ("color", "red"),
 }
 
 

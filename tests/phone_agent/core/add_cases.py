@@ -59,7 +59,7 @@ def _stored_as(dtypes: DTypes) -> Case:
         with np.errstate(invalid="ignore"):
             between = (values[:-1].astype(np.float64) + values[1:]) / 2
         beyond = np.array([65519.99, 65520, 1e30, -65520, 2.0**-25, -(2.0**-26), np.inf, -np.inf, np.nan])
-        with np.errstate(invalid="ignore"):  # the values include signalling NaNs
+        with np.errstate(invalid="ignore"):  # the values include signaling NaNs
             values = np.concatenate([values, between, beyond]).astype(np.float32)
     row = values.reshape(1, -1)
     with np.errstate(over="ignore", invalid="ignore"):

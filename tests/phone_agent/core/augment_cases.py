@@ -44,14 +44,14 @@ def _floats(draw: np.random.Generator, *shape: int) -> NDArray[Any]:
 
 def augments(*, full: bool) -> Iterator[Case]:
     for batch, size, into, channels, resized in AUGMENTS + (MORE_AUGMENTS if full else []):
-        for coloured in (False, True) if channels == 3 else (False,):
-            yield _augment(batch, size, into, channels, resized=resized, coloured=coloured)
+        for colored in (False, True) if channels == 3 else (False,):
+            yield _augment(batch, size, into, channels, resized=resized, colored=colored)
 
 
 def _augment(
-    batch: int, size: tuple[int, int], into: tuple[int, int], channels: int, *, resized: bool, coloured: bool
+    batch: int, size: tuple[int, int], into: tuple[int, int], channels: int, *, resized: bool, colored: bool
 ) -> Case:
-    name = f"{batch}x{size[0]}x{size[1]}x{channels} to {into[0]}x{into[1]} {resized=} {coloured=}"
+    name = f"{batch}x{size[0]}x{size[1]}x{channels} to {into[0]}x{into[1]} {resized=} {colored=}"
     draw = np.random.default_rng(zlib.crc32(name.encode()))
     images = draw.integers(0, 256, (batch, *size, channels))
     views = np.zeros((batch, 6), np.int32)
@@ -62,11 +62,11 @@ def _augment(
             views[:, axis] = draw.integers(0, 1000, batch) % (size[axis] - views[:, 2 + axis] + 1)
     else:
         views[:, :2], views[:, 2:4] = draw.integers(-4, 5, (batch, 2)), into
-    colours = _floats(draw, batch, 3, 4) if coloured else None
+    colors = _floats(draw, batch, 3, 4) if colored else None
     mean, inv_std = _floats(draw, channels), np.abs(_floats(draw, channels)) + 0.5
-    out = oracle.augment(images, views, into, colours, mean, inv_std)
+    out = oracle.augment(images, views, into, colors, mean, inv_std)
     wanted = written_rows("out", None, out, channels, RESIZED if resized else PLAIN)
-    fields = {} if colours is None else {"color_matrices": block("color_matrices", colours)}
+    fields = {} if colors is None else {"color_matrices": block("color_matrices", colors)}
     op = struct(
         ops.Augment, images=block("images", images, np.uint8), crops=block("crops", views, np.int32),
         mean=block("mean", mean), inv_std=block("inv_std", inv_std), out=wanted.memory, batch=batch, in_h=size[0],

@@ -159,7 +159,7 @@ def norm_backward(gradient: Array, z: Array, gamma: Array, mean: Array, inv_std:
     return dz.reshape(z.shape), dgamma, dbeta
 
 
-def _neighbours(x: Array, size: int) -> Array:
+def _neighbors(x: Array, size: int) -> Array:
     """The sum over the `size` channels around each; as in PyTorch, size / 2 of them come before it."""
     before, channels = size // 2, x.shape[-1]
     wide = np.pad(x, ((0, 0), (before, size - 1 - before)))
@@ -167,14 +167,14 @@ def _neighbours(x: Array, size: int) -> Array:
 
 
 def lrn_forward(x: Array, size: int, alpha: float, beta: float, k: float) -> Array:
-    return np.asarray(x * (k + alpha / size * _neighbours(x * x, size)) ** -beta)
+    return np.asarray(x * (k + alpha / size * _neighbors(x * x, size)) ** -beta)
 
 
 def lrn_backward(x: Array, dy: Array, size: int, alpha: float, beta: float, k: float) -> Array:
-    base = k + alpha / size * _neighbours(x * x, size)
+    base = k + alpha / size * _neighbors(x * x, size)
     inner = dy * x * base ** (-beta - 1)
     # The channels whose windows contain this one: the mirrored window.
-    around = _neighbours(inner[:, ::-1], size)[:, ::-1]
+    around = _neighbors(inner[:, ::-1], size)[:, ::-1]
     return np.asarray(dy * base**-beta - 2 * alpha * beta / size * x * around)
 
 
@@ -220,11 +220,11 @@ def update(
 
 
 def augment(
-    images: Array, views: Array, size: tuple[int, int], colours: Array | None, mean: Array, inv_std: Array
+    images: Array, views: Array, size: tuple[int, int], colors: Array | None, mean: Array, inv_std: Array
 ) -> Array:
     out = np.stack([_viewed(image, view, size) for image, view in zip(images, views, strict=True)]) / 255
-    if colours is not None:
-        out = np.einsum("nhwk,nck->nhwc", out, colours[:, :, :3]) + colours[:, None, None, :, 3]
+    if colors is not None:
+        out = np.einsum("nhwk,nck->nhwc", out, colors[:, :, :3]) + colors[:, None, None, :, 3]
     normal: Array = (out - mean) * inv_std
     return normal
 

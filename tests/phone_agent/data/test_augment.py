@@ -66,7 +66,7 @@ def test_other_epochs_and_samples_change_otherwise() -> None:
         assert np.mean([not np.allclose(one, two) for one, two in zip(first, second, strict=True)]) > 0.3
 
 
-def test_imagenet_changes_size_and_colours_but_not_the_mean_by_much() -> None:
+def test_imagenet_changes_size_and_colors_but_not_the_mean_by_much() -> None:
     images, out = changed("imagenet", stored=64, read=56)
     assert abs(out.mean() - images.mean()) < 0.02
     assert np.isfinite(out).all()

@@ -117,7 +117,7 @@ def test_synthetic_images_of_a_class_resemble_each_other() -> None:
     assert (distances.argmin(axis=1) == labels).mean() > 0.95
 
 
-def test_normalised_as_in_the_textbook() -> None:
+def test_normalized_as_in_the_textbook() -> None:
     dataset = Synthetic(9, SHAPE, 4, seed=1)
     images, _ = dataset.take(np.arange(9))
     expected = (images / 255 - dataset.mean) / dataset.std

@@ -85,5 +85,5 @@ def test_invalid_readings_are_unknown() -> None:
 def test_a_low_clock_ratio_is_throttling() -> None:
     assert Condition(frequency_mhz=940, frequency_max_mhz=2841).throttled
     assert not Condition(frequency_mhz=2400, frequency_max_mhz=2841).throttled
-    assert Condition(frequency_mhz=940, frequency_max_mhz=2841).describe_clock() == "clock at 33 % of maximum"
+    assert Condition(frequency_mhz=940, frequency_max_mhz=2841).describe_clock() == "clock at 33% of maximum"
     assert Condition(frequency_mhz=940, frequency_max_mhz=0).clock_ratio is None

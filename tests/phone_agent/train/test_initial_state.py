@@ -64,12 +64,12 @@ def test_head_of_squeezenet_is_a_convolution() -> None:
     )
 
 
-def normalised_dense(net: GraphBuilder, classes: int) -> None:
+def normalized_dense(net: GraphBuilder, classes: int) -> None:
     net.add("fc", Dense(classes))
     net.add("bn", BatchNorm())
 
 
-def normalised_convolution(net: GraphBuilder, classes: int) -> None:
+def normalized_convolution(net: GraphBuilder, classes: int) -> None:
     net.add("fc", Conv(classes, kernel=1))
     net.add("each", Conv(classes, kernel=3, groups=classes, bias=False))
     net.add("bn", BatchNorm())
@@ -89,8 +89,8 @@ NORM = ("bn.weight", "bn.bias", "bn.running_mean", "bn.running_var")
 @pytest.mark.parametrize(
     ("head", "tensors"),
     [
-        (normalised_dense, ("fc.weight", "fc.bias", *NORM)),
-        (normalised_convolution, ("fc.weight", "fc.bias", "each.weight", *NORM)),
+        (normalized_dense, ("fc.weight", "fc.bias", *NORM)),
+        (normalized_convolution, ("fc.weight", "fc.bias", "each.weight", *NORM)),
         (two_sides, ("wide.weight", "wide.bias", "narrow.weight", "narrow.bias")),
     ],
 )

@@ -160,7 +160,7 @@ def test_no_phone_gets_a_single_image_if_batch_normalization_needs_two() -> None
 def test_throttled_clock_is_named() -> None:
     balancer = LoadBalancer(run_spec((8, 8)), 0, 8)
     changes = [balancer.observe(step, rows_of(Condition(), THROTTLED, compute_s=(1, 3))) for step in range(1, 6)]
-    slower = "it takes 3.0 times as long per image as the others, clock at 33 % of maximum"
+    slower = "it takes 3.0 times as long per image as the others, clock at 33% of maximum"
     assert [change.reason for change in changes if change] == [f"p1-02 (sw1:2) 8 -> 4 images per step: {slower}"]
 
 

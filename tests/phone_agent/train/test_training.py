@@ -358,7 +358,7 @@ def test_batch_that_cannot_fit_is_split(monkeypatch: pytest.MonkeyPatch) -> None
 def test_single_image_that_does_not_fit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_mb", lambda: 1)
     graph = models.build("lenet", 10, SYNTHETIC.shape)
-    with pytest.raises(AgentError, match="the budget is 68 MB, this process plus 60 % of the memory avail"):
+    with pytest.raises(AgentError, match="the budget is 68 MB, this process plus 60% of the memory avail"):
         plan_memory(graph, 8, Options(), affordable_bytes())
     given = Options(memory_bytes=500_000_000)
     assert plan_memory(graph, 8, given, affordable_bytes())[0] == given

@@ -1,4 +1,4 @@
-/* Gives the host's OpenSSH the behaviour that Termux patches into its own.
+/* Gives the host's OpenSSH the behavior that Termux patches into its own.
  *
  * - There is one user. Every login name maps to the uid that runs sshd, with home $HOME and shell $PREFIX/bin/login.
  *   No passwd file is read.

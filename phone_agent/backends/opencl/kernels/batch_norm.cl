@@ -1,7 +1,7 @@
 /* Batch normalization: sums per channel, the statistics from them, and the gradient.
  *
  * Partial sums cover rows_per_part rows each: [part][2][channels]. One work-item sums one channel of one part;
- * neighbouring work-items have neighbouring channels. A second kernel adds the parts, always in the same order. */
+ * neighboring work-items have neighboring channels. A second kernel adds the parts, always in the same order. */
 
 #define ROWS_PER_PARTIAL \
     64 /* rows summed before they are added to the sum of the part, so that float keeps its digits */

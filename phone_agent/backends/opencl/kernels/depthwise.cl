@@ -1,4 +1,4 @@
-/* Depthwise convolution. A work-item computes WIDTH neighbouring channels of some lines of the result, PIXELS pixels
+/* Depthwise convolution. A work-item computes WIDTH neighboring channels of some lines of the result, PIXELS pixels
  * of a line at a time, so each input pixel is loaded once for all of them.
  *
  * Backward data is the same on dy. With a stride, pixels fall into phases that different taps reach; each phase is

@@ -1,4 +1,4 @@
-/* Local response normalization: y = x * s^-beta with s = k + alpha / size * (sum of x^2 over `size` neighbouring
+/* Local response normalization: y = x * s^-beta with s = k + alpha / size * (sum of x^2 over `size` neighboring
  * channels). As in PyTorch, the window of channel c is c - size / 2 .. c + (size - 1) / 2. */
 
 static inline float square_sum(INPUT(X, x), int row, int c, int channels, int size) {

@@ -1,7 +1,7 @@
 /* Depthwise forward and backward data. */
 #include "depthwise/strip.h"
 
-/* Accumulate a strip over `count` neighbouring taps; consecutive outputs are `step` columns apart. */
+/* Accumulate a strip over `count` neighboring taps; consecutive outputs are `step` columns apart. */
 INLINE void accumulate_dense(vec *sums, const strip_input *v, i32 c, const float *weights, i64 weights_line,
                              const affine *g, const i32 count, const i32 step, const enum input_mode mode,
                              const i32 edge) {

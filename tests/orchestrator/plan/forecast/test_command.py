@@ -21,9 +21,9 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-def test_json_says_that_it_is_modelled() -> None:
+def test_json_says_that_it_is_modeled() -> None:
     found = json.loads(run(*SMALL, "--phones", "6", "--switches", "2", "--uplink", "100mbit", "--json"))
-    assert found["modelled"] is True
+    assert found["modeled"] is True
     assert (found["phones"], found["switches"]) == (6, 2)
     (network,) = found["networks"]
     assert network["efficiency"] == pytest.approx(network["compute_s"] / network["step_s"])
@@ -31,10 +31,10 @@ def test_json_says_that_it_is_modelled() -> None:
 
 
 def test_the_table_says_so_too_and_names_what_is_assumed() -> None:
-    told = run(*SMALL, "-i", RACK)
-    assert "Modelled training step on 138 phones and 3 switches (not measured)" in told
-    assert "Galaxy S10+, cold" in told
-    assert "85.8%" in told
+    reported = run(*SMALL, "-i", RACK)
+    assert "Modeled training step on 138 phones and 3 switches (not measured)" in reported
+    assert "Galaxy S10+, cold" in reported
+    assert "85.8%" in reported
 
 
 def test_the_papers_batches_are_known_by_name() -> None:
@@ -43,7 +43,7 @@ def test_the_papers_batches_are_known_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "reported"),
     [
         (["--batch", "x"], "--batch x"),
         (["--batch", "0"], "--batch 0"),
@@ -55,13 +55,13 @@ def test_the_papers_batches_are_known_by_name() -> None:
         (["--model", "resnet51"], "resnet51"),
     ],
 )
-def test_bad_input_is_a_usage_error(flags: list[str], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_bad_input_is_a_usage_error(flags: list[str], reported: str) -> None:
+    with pytest.raises(UsageError, match=reported):
         CliRunner().invoke(app, ["forecast", "-i", RACK, *flags], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("flags", [["--algorithm", "mpi"], ["--wire", "powersgd"]])
-def test_only_modelled_communication_can_be_chosen(flags: list[str]) -> None:
+def test_only_modeled_communication_can_be_chosen(flags: list[str]) -> None:
     done = CliRunner().invoke(app, ["forecast", "-i", RACK, *flags], catch_exceptions=False)
     assert done.exit_code == 2
     assert "'auto'" in done.output

@@ -81,7 +81,7 @@ def test_measured_speed_overrides_the_phone_model() -> None:
 
 
 @pytest.mark.parametrize(("asked", "named"), [({"wire": "powersgd"}, "PowerSGD"), ({"algorithm": "mpi"}, "mpi")])
-def test_unmodelled_options_fail(asked: dict[str, Any], named: str) -> None:
+def test_unmodeled_options_fail(asked: dict[str, Any], named: str) -> None:
     with pytest.raises(UsageError, match=named):
         forecast(GRAPH, PAPER_RACK, PHONE, replace(SMALL_BATCH, **asked))
 
