@@ -13,6 +13,7 @@ from orchestrator.data.sources.folder import decode
 from orchestrator.data.store import Store
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.inference.model import TrainedModel
+from orchestrator.text import one_line
 from phone_agent.api.inference import evaluate_test_set
 from phone_agent.api.models import Shape
 from phone_agent.contract.shards import ShardError
@@ -40,9 +41,7 @@ def evaluate(trained: TrainedModel, data: str, threads: int) -> Evaluation:
     """Accuracy and loss on all held-out samples of a local dataset, preprocessed as in training."""
     stored = Store().get(data)
     manifest = stored.manifest
-    if len(manifest.class_names) != trained.graph.classes:
-        message = f"{data} has {len(manifest.class_names)} classes, the model {trained.graph.classes}"
-        raise UsageError(message, remedy="choose another dataset with --data")
+    _check_classes(trained, data, manifest.class_names)
     if not manifest.test:
         raise UsageError(f"{data} has no held-out samples", remedy="choose another dataset with --data")
     batch = min(BATCH, manifest.test_samples)
@@ -53,6 +52,23 @@ def evaluate(trained: TrainedModel, data: str, threads: int) -> Evaluation:
     except ShardError as error:  # its remedy is for a phone
         raise ClusterctlError(error.what, remedy=f"clusterctl data remove {data}, then add it again") from None
     return Evaluation(data, manifest.test_samples, means["top1"], means["top5"], means["loss"])
+
+
+def _check_classes(trained: TrainedModel, data: str, class_names: Sequence[str]) -> None:
+    """Labels are positions in the list of classes, so order counts. Weights from elsewhere may not name theirs."""
+    if len(class_names) != trained.graph.classes:
+        message = f"{data} has {len(class_names)} classes, the model {trained.graph.classes}"
+        raise UsageError(message, remedy="choose another dataset with --data")
+    learned = trained.about.class_names or tuple(class_names)
+    for label, (ours, theirs) in enumerate(zip(class_names, learned, strict=True)):
+        if ours != theirs:
+            same = sorted(class_names) == sorted(learned)
+            what = "the classes of the model in another order" if same else "other classes than the model"
+            raise UsageError(
+                f"{data} has {what}: class {label} is {one_line(ours)!r}, the model learned {one_line(theirs)!r}",
+                remedy="choose the dataset that the model was trained on (--data), "
+                "or rename the class folders and add the dataset again: clusterctl data add --help",
+            )
 
 
 def predict(trained: TrainedModel, paths: Sequence[Path], top: int, threads: int) -> list[list[Prediction]]:

@@ -46,11 +46,16 @@ ABOUT = CheckpointMetadata("net.py:build", CLASSES, SHAPE, SHAPE, (0.4,), (0.3,)
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of weights, and a dataset `bugs` on this computer."""
     monkeypatch.setenv("CLUSTERCTL_STATE", str(tmp_path / "state"))
-    stage(tmp_path / "state" / "data" / "bugs", train=60, test=41)
+    stage_named(tmp_path / "state" / "data" / "bugs", ABOUT.class_names)
     (tmp_path / "net.py").write_text(OWN)
     path = tmp_path / "w.safetensors"
     safetensors.write(path, to_state_dict(graph(), State(graph(), seed=2)), {"format": "pt", **ABOUT.metadata()})
     return path
+
+
+def stage_named(directory: Path, class_names: tuple[str, ...], test: int = 41) -> None:
+    manifest = stage(directory, train=60, test=test)
+    write_json(directory / MANIFEST_FILE, replace(manifest, class_names=class_names).to_json())
 
 
 def graph() -> Graph:
@@ -85,7 +90,7 @@ def test_this_computer_prepares_images_as_phones_do() -> None:
 def test_a_dataset_that_does_not_fit_is_refused(weights: Path) -> None:
     other = trained(weights)
     data = weights.parent / "state" / "data"
-    stage(data / "trained-only", train=60)
+    stage_named(data / "trained-only", ABOUT.class_names, test=0)
     many = stage(data / "many", train=60, test=41)
     write_json(data / "many" / MANIFEST_FILE, replace(many, class_names=(*many.class_names, "fifth")).to_json())
     with pytest.raises(UsageError, match=f"many has {CLASSES + 1} classes, the model {CLASSES}"):
@@ -94,6 +99,29 @@ def test_a_dataset_that_does_not_fit_is_refused(weights: Path) -> None:
         evaluate(other, "trained-only", threads=1)
     with pytest.raises(UsageError, match="no dataset named 'birds'"):
         evaluate(other, "birds", threads=1)
+
+
+@pytest.mark.parametrize(
+    ("class_names", "message"),
+    [
+        (("bee", "ant", "[red]cat", "dog"), "in another order: class 0 is 'bee', the model learned 'ant'"),
+        (
+            ("ant", "bee", "cow", "dog"),
+            r"other classes than the model: class 2 is 'cow', the model learned '\[red\]cat'",
+        ),
+    ],
+)
+def test_a_dataset_with_other_classes_is_refused(weights: Path, class_names: tuple[str, ...], message: str) -> None:
+    stage_named(weights.parent / "state" / "data" / "others", class_names)
+    with pytest.raises(UsageError, match=message) as error:
+        evaluate(trained(weights), "others", threads=1)
+    assert str(error.value.remedy).startswith("choose the dataset that the model was trained on (--data)")
+
+
+def test_weights_without_class_names_are_compared_by_their_number(weights: Path) -> None:
+    unnamed = trained(weights)
+    unnamed = replace(unnamed, about=replace(unnamed.about, class_names=()))
+    assert evaluate(unnamed, "bugs", threads=1) == evaluate(trained(weights), "bugs", threads=1)
 
 
 def test_a_damaged_dataset_of_this_computer_is_made_again(weights: Path) -> None:
