@@ -270,10 +270,20 @@ def _rgb(picture: Image.Image) -> Image.Image:
     """Convert to RGB; transparent pixels become white."""
     from PIL import Image
 
+    if picture.mode.startswith("I"):
+        return _from_16_bits(picture)
     if picture.mode in {"RGBA", "LA", "PA"} or "transparency" in picture.info:
         over = picture.convert("RGBA")
         page = Image.new("RGBA", over.size, "white")
         return Image.alpha_composite(page, over).convert("RGB")
-    if picture.mode.startswith("I"):  # 16 bits per pixel; a plain conversion would clip to white
-        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8)).convert("RGB")
     return picture.convert("RGB")
+
+
+def _from_16_bits(picture: Image.Image) -> Image.Image:
+    """A grayscale image with 16 bits per pixel. Pillow's own conversion clips it to white."""
+    from PIL import Image
+
+    pixels = np.asarray(picture)
+    gray = (pixels >> 8).astype(np.uint8)
+    gray[pixels == picture.info.get("transparency")] = 255
+    return Image.fromarray(gray).convert("RGB")

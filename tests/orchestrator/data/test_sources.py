@@ -414,6 +414,15 @@ def test_pictures_are_seen_as_people_see_them(tmp_path: Path) -> None:
         assert wanted is None or np.abs(found - wanted).max() < 6, mode
 
 
+def test_16_bit_gray_with_a_transparent_shade_keeps_the_others(tmp_path: Path) -> None:
+    shades = np.full((12, 12), 0x4000, np.uint16)
+    shades[:, 4:8], shades[:, 8:] = 0x8000, 0x8001  # transparent, and its neighbor
+    Image.fromarray(shades).save(tmp_path / "gray.png", transparency=0x8000)
+    with Image.open(tmp_path / "gray.png") as opened:
+        assert (opened.mode, opened.info["transparency"]) == ("I;16", 0x8000)
+    assert decode(tmp_path / "gray.png", 12)[0, [0, 4, 8], 0].tolist() == [64, 255, 128]
+
+
 def test_damaged_pictures_are_named_and_the_others_kept(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         picture(tmp_path / f"cat/{name}.jpg")
