@@ -80,7 +80,8 @@ class _Pool:
 
 
 class _Body:
-    """Builds the graph. The output of a layer has the name of the layer; weights and inputs have other names."""
+    """Builds the graph. Names cannot collide: outputs of layers start with a slash, names of weights contain a dot, and
+    all others have neither."""
 
     def __init__(self, graph: Graph, weights: Mapping[str, NDArray[Any]]) -> None:
         self._graph, self._weights = graph, weights
@@ -115,12 +116,12 @@ class _Body:
                 window = _Pool.of(layer, fed, node.shape).attributes
                 return self._op("AveragePool", name, feeds, count_include_pad=counted, **window)
             case GlobalAvgPool():
-                return self._flat(self._op("GlobalAveragePool", f"{name}/mean", feeds), name)
+                return self._flat(self._op("GlobalAveragePool", self._internal("mean"), feeds), name)
             case BatchNorm() as layer:
                 inputs = [*feeds, *self._learned(node), *self._kept(node)]
                 return self._op("BatchNormalization", name, inputs, epsilon=layer.epsilon)
             case Relu(six=True):
-                bounds = [self._constant("/zero", 0.0), self._constant("/six", 6.0)]
+                bounds = [self._constant("zero", 0.0), self._constant("six", 6.0)]
                 return self._op("Clip", name, [*feeds, *bounds])
             case Relu():
                 return self._op("Relu", name, feeds)
@@ -133,7 +134,7 @@ class _Body:
             case Concat():
                 return self._op("Concat", name, feeds, axis=1)
             case Dense():
-                flat = self._flat(feeds[0], f"{name}/flat") if len(fed) == 3 else feeds[0]
+                flat = self._flat(feeds[0], self._internal("flat")) if len(fed) == 3 else feeds[0]
                 return self._op("Gemm", name, [flat, *self._learned(node)], transB=1)
 
     def _response(self, node: Node, layer: LocalResponseNorm, feeds: list[str], fed: Shape) -> str:
@@ -148,6 +149,10 @@ class _Body:
 
     def _flat(self, of: str, name: str) -> str:
         return self._op("Flatten", name, [of], axis=1)
+
+    def _internal(self, purpose: str) -> str:
+        """The name of the next node, if it is only a part of a layer."""
+        return f"{purpose}{len(self._nodes)}"
 
     def _op(self, kind: str, result: str, inputs: Sequence[str], **attributes: Attribute) -> str:
         parts = [

@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from orchestrator.export import onnx as ours
 from phone_agent import models
 from phone_agent.backends import get_backend
-from phone_agent.nn.graph import AvgPool, Dense, Graph, GraphBuilder, LocalResponseNorm, MaxPool
+from phone_agent.nn.graph import (
+    AvgPool,
+    Dense,
+    GlobalAvgPool,
+    Graph,
+    GraphBuilder,
+    LocalResponseNorm,
+    MaxPool,
+    Relu,
+)
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.weights import to_state_dict
@@ -85,6 +94,23 @@ def test_windows_hang_over_as_ours_do(side: int, ceil: bool) -> None:  # noqa: F
     graph = net.build()
     state, images = state_of(graph), images_for(graph, 2)
     content = ours.model(graph, to_state_dict(graph, state), {})
+    close(run(content, images), get_backend("reference").compile(graph, state, 2, Options()).forward(images))
+
+
+def test_any_layer_name_can_be_exported() -> None:
+    """None collides with the names of constants, of parts of layers, and of the input and output."""
+    net = GraphBuilder((4, 4, 2))
+    for name in ("zero", "six", "images", "scores", "zero0"):
+        net.add(name, Relu(six=name != "zero"))
+    net.add("pool/mean", Relu())
+    net.add("pool", GlobalAvgPool())
+    net.add("pool/flat", Dense(6))
+    net.add("fc/flat", Relu())
+    net.add("fc", Dense(3))
+    graph = net.build()
+    state, images = state_of(graph), 9 * images_for(graph, 2)
+    content = ours.model(graph, to_state_dict(graph, state), {})
+    onnx.checker.check_model(onnx.load_model_from_string(content), full_check=True)
     close(run(content, images), get_backend("reference").compile(graph, state, 2, Options()).forward(images))
 
 
