@@ -17,7 +17,6 @@ import fcntl
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -27,8 +26,9 @@ from typing import Any, TypeAlias
 from orchestrator.errors import ClusterctlError, InventoryError
 from orchestrator.inventory.document import NULLS
 from orchestrator.inventory.grammar import LARGEST_SWITCH, parse_ports
-from orchestrator.inventory.load import load
+from orchestrator.inventory.load import load, load_text
 from orchestrator.inventory.model import Cluster, Phone
+from phone_agent.contract.files import atomic_write
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ITEM_START = re.compile(r" *- +")
@@ -61,7 +61,7 @@ def record_identity(path: Path, phone: Phone, identity: PhoneIdentity) -> bool:
             return False
         text = target.read_bytes().decode("utf-8")
         try:
-            _replace(target, path, with_identity(text, phone, identity), desired)
+            _replace(path, with_identity(text, phone, identity), desired)
         except (_NotEditableError, InventoryError, OSError) as error:
             lines = "; ".join(f"{key}: {_scalar(value)}" for key, value in identity.known.items())
             raise ClusterctlError(
@@ -96,18 +96,14 @@ def _with(cluster: Cluster, phone: Phone, identity: PhoneIdentity) -> Cluster:
     return replace(cluster, switches=switches)
 
 
-def _replace(target: Path, shown: Path, text: str, desired: Cluster) -> None:
-    descriptor, name = tempfile.mkstemp(dir=shown.absolute().parent, prefix=f".{target.name}-")
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode("utf-8"))
-        if load(temporary) != desired:
-            raise _NotEditableError("its YAML layout is not supported")
-        temporary.chmod(target.stat().st_mode & 0o777)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _replace(path: Path, text: str, desired: Cluster) -> None:
+    """Relative paths in the inventory are relative to `path`, which may be a link to the file in another directory."""
+    if load_text(text, path) != desired:
+        raise _NotEditableError("its YAML layout is not supported")
+    target = path.resolve()
+    with atomic_write(target) as file:
+        os.fchmod(file.fileno(), target.stat().st_mode & 0o777)
+        file.write(text.encode("utf-8"))
 
 
 @contextmanager

@@ -22,12 +22,17 @@ EXPECTED = "an inventory is a mapping with the keys cluster, network and switche
 
 def load(path: Path) -> Cluster:
     """Raises InventoryError with every problem found."""
+    return load_text(read_text(path), path)
+
+
+def load_text(text: str, path: Path) -> Cluster:
+    """`text` as if it were the content of `path`."""
     problems: set[Problem] = set()
 
     def report(line: int, message: str) -> None:
         problems.add(Problem(line, _presentable(message)))
 
-    root = parse(read_text(path), report)
+    root = parse(text, report)
     cluster = None
     if isinstance(root, Mapping):
         cluster = _cluster(Section(root, "the inventory", INVENTORY_KEYS, report), path, report)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -202,6 +204,27 @@ def test_all_that_can_be_learned(inventory: Path) -> None:
     assert inventory.stat().st_mode & 0o777 == 0o640
     comments = [line.partition("#")[2] for line in SHIPPED.read_text().splitlines() if "#" in line]
     assert [line.partition("#")[2] for line in inventory.read_text().splitlines() if "#" in line] == comments
+
+
+@pytest.fixture
+def other_file_system(tmp_path: Path) -> Iterator[Path]:
+    memory = Path("/dev/shm")  # noqa: S108 - a file system of its own
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("this computer has no second file system to write to")
+    with TemporaryDirectory(dir=memory) as directory:
+        yield Path(directory)
+
+
+def test_a_link_to_another_file_system_stays_a_link(inventory: Path, other_file_system: Path) -> None:
+    """Relative paths are relative to the link: the key lies beside it."""
+    (inventory.parent / "id").touch()
+    real = other_file_system / "rack.yaml"
+    real.write_text(HEAD.replace("switches:", "ssh: {key: id}\nswitches:") + IN_LINES)
+    inventory.symlink_to(real)
+    assert learn(inventory, PhoneIdentity(serial="R58M7"))
+    assert inventory.is_symlink()
+    assert load(inventory).phone("spare").serial == "R58M7"
+    assert [path.name for path in other_file_system.iterdir()] == ["rack.yaml"]
 
 
 @settings(max_examples=25)
