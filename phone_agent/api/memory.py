@@ -11,6 +11,7 @@ from phone_agent.contract.choices import GPU_BACKENDS
 from phone_agent.contract.schema import CommunicationSpec, OptimizerSpec
 from phone_agent.contract.sizes import FLOAT
 from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import packing_of
 from phone_agent.nn.plan.memory_plan import DoesNotFitError, estimate_memory, largest_batch
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.device_config import mappable_buffers
@@ -51,4 +52,4 @@ def training_options(
 def checkpoint_bytes(graph: Graph, optimizer: OptimizerSpec, local_steps: int, outer_momentum: float) -> int:
     """Memory that a phone needs beside training while it writes a checkpoint."""
     communication = CommunicationSpec(local_steps=local_steps, outer_momentum=outer_momentum)
-    return checkpoint_floats(optimizer, communication) * graph.parameter_count * FLOAT
+    return checkpoint_floats(optimizer, communication) * packing_of(graph).size * FLOAT

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.nn.graph import Graph
-from phone_agent.nn.packing import State
+from phone_agent.nn.packing import State, packing_of
 
 Array = NDArray[Any]
 
@@ -22,12 +22,13 @@ class InputError(AgentError):
 
 
 def check_state(graph: Graph, state: State) -> None:
+    size = packing_of(graph).size
     for name, buffer in (("values", state.values), ("gradients", state.gradients)):
         if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
             raise InputError(f"state.{name} must be contiguous float32, not {buffer.dtype}")
-        if buffer.size != graph.parameter_count:
+        if buffer.size != size:
             raise InputError(
-                f"state.{name} has {buffer.size} elements; the network has {graph.parameter_count} parameters"
+                f"state.{name} has {buffer.size} elements; the packed parameters of the network have {size}"
             )
 
 

@@ -159,8 +159,8 @@ def split_matrices(packing: Packing, first: int, last: int, rank: int) -> Matrix
     """The matrices in gradients[first:last], which must hold whole parameters."""
     matrices: list[Matrix] = []
     rest: list[slice] = []
-    for offset, shape in ((slot.offset, slot.shape) for slot in packing.slots.values()):
-        end = offset + prod(shape)
+    for slot in packing.slots.values():
+        offset, end, shape = slot.offset, slot.end, slot.shape
         if end <= first or offset >= last:
             continue
         if offset < first or end > last:
@@ -189,7 +189,7 @@ class _PersistentState:
         matrices = [
             matrix
             for slot in packing.slots.values()
-            for matrix in split_matrices(packing, slot.offset, slot.offset + prod(slot.shape), rank).matrices
+            for matrix in split_matrices(packing, slot.offset, slot.end, rank).matrices
         ]
         self.residuals = aligned(packing.size)
         self.directions = aligned(rank * sum(matrix.columns for matrix in matrices))

@@ -17,7 +17,7 @@ from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.core import ops
 from phone_agent.core.library import CoreError, isa_index, library
 
-ALIGNMENT = 64
+ALIGNMENT = 128  # bytes: the largest cache line
 
 
 def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:

@@ -1,7 +1,8 @@
 """Parameter packing: all parameters in one contiguous buffer, in the order backward completes their gradients.
 
 So packing gradients for the wire costs no copy, and the optimizer is one pass over a flat array. Frozen parameters come
-after all trainable ones and take part in neither.
+after all trainable ones and take part in neither. Every parameter is padded to whole cache lines, so that buckets never
+share one: the host may send a bucket while a device writes the next. The padding is zero, and so are its gradients.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from phone_agent.nn.graph import Graph, Parameter, Shape
 
 Tensors = dict[str, NDArray[Any]]
 BLOCK = 1 << 15
+ALIGNMENT = 32  # floats: 128 bytes, the largest cache line and sub-buffer alignment of phones
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of one parameter in the buffer."""
+    """The place of one parameter in the buffer. `end`: with its padding."""
 
     offset: int
+    end: int
     shape: Shape
 
     def view(self, buffer: NDArray[Any]) -> NDArray[Any]:
@@ -36,15 +39,19 @@ class Slot:
 
 
 class Packing:
-    """Slots by parameter name ('conv1.weight'). The first `trainable_size` elements are trainable, the rest frozen."""
+    """Slots by parameter name ('conv1.weight'). The first `trainable_size` elements are trainable, the rest frozen.
 
-    def __init__(self, named: list[tuple[str, Parameter]], frozen: Collection[str] = ()) -> None:
+    Every slot begins at a multiple of `alignment` elements.
+    """
+
+    def __init__(self, named: list[tuple[str, Parameter]], frozen: Collection[str] = (), *, alignment: int = 1) -> None:
         self.slots: dict[str, Slot] = {}
         self.size = 0
         for name, parameter in sorted(named, key=lambda each: each[0] in frozen):
-            self.slots[name] = Slot(self.size, parameter.shape)
-            self.size += parameter.size
-        self.trainable_size = self.size - sum(parameter.size for name, parameter in named if name in frozen)
+            end = self.size + -(-parameter.size // alignment) * alignment
+            self.slots[name] = Slot(self.size, end, parameter.shape)
+            self.size = end
+        self.trainable_size = min((self.slots[name].offset for name, _ in named if name in frozen), default=self.size)
 
     def repack(self, buffer: NDArray[Any], order: Sequence[str]) -> NDArray[Any]:
         """Reorder a buffer that was packed in another order of names, as with other frozen parameters."""
@@ -52,7 +59,7 @@ class Packing:
             return buffer
         if sorted(order) != sorted(self.slots):
             raise AgentError("the buffer does not match the network's parameters", code=ErrorCode.INTERNAL_ERROR)
-        ends = accumulate(prod(self.slots[name].shape) for name in order)
+        ends = accumulate(self.slots[name].end - self.slots[name].offset for name in order)
         there = dict(zip(order, np.split(buffer, list(ends)[:-1]), strict=True))
         return np.concatenate([there[name] for name in self.slots])
 
@@ -87,7 +94,7 @@ class State:
 
 
 def packing_of(graph: Graph) -> Packing:
-    return Packing(backward_order(graph), graph.frozen)
+    return Packing(backward_order(graph), graph.frozen, alignment=ALIGNMENT)
 
 
 def backward_order(graph: Graph) -> list[tuple[str, Parameter]]:
@@ -104,7 +111,7 @@ def initial_values(
     named: list[tuple[str, Parameter]], packing: Packing, seed: int, dtype: DTypeLike = np.float32
 ) -> NDArray[Any]:
     """Depends only on the seed and the graph, not on the packing: every phone computes the same bits."""
-    values = np.empty(packing.size, dtype)
+    values = np.zeros(packing.size, dtype)
     for index, (name, parameter) in enumerate(named):
         _initialize(parameter, (seed, index), packing.slots[name].view(values).reshape(-1))
     return values

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,7 +41,7 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class Segment:
-    """A range of values with the same treatment. If `adapted`, it is exactly one parameter."""
+    """A range of values with the same treatment, with its padding. If `adapted`, it is exactly one parameter."""
 
     start: int
     end: int
@@ -87,7 +86,7 @@ def segments(packing: Packing, spec: OptimizerSpec) -> list[Segment]:
     """Segments of trainable parameters, in buffer order. Vectors are biases or normalization parameters: never adapted,
     and decayed only with decay_all."""
     each = [
-        Segment(slot.offset, slot.offset + prod(slot.shape), *_treatment(len(slot.shape) > 1, spec))
+        Segment(slot.offset, slot.end, *_treatment(len(slot.shape) > 1, spec))
         for slot in packing.slots.values()
         if slot.offset < packing.trainable_size
     ]

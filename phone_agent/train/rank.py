@@ -144,7 +144,7 @@ class RankRun:
             world=self._world.size,
             model=spec.model,
             global_batch=spec.global_batch,
-            parameters=len(compute.state.values),
+            parameters=compute.graph.parameter_count,
             data=spec.data.name,
             backend=backend,
             threads=compute.threads,

@@ -2,13 +2,13 @@
 
 Values, gradients, statistics and images stay in place: ranges that the device reads or writes are unmapped from the
 host, and mapped again bucket by bucket when it has finished, so the host sends one bucket while the device computes the
-next.
+next. Every bucket is a memory object of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import prod
@@ -20,10 +20,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.backends.checks import check_batch
 from phone_agent.backends.opencl import tiles
-from phone_agent.backends.opencl.device import Device, DeviceError, find_device, load_pyopencl
+from phone_agent.backends.opencl.device import Device, find_device, load_pyopencl
 from phone_agent.backends.opencl.device_memory import (
     Arena,
     BufferBindings,
+    DeviceMemory,
     SharedBlock,
     SharedMemory,
     block_of,
@@ -68,7 +69,9 @@ def _runtime() -> _Runtime:
 @cache
 def _create_runtime() -> _Runtime:
     device = find_device()
-    return _Runtime(SharedMemory(device), ProgramCache(device), Watchdog(device.identity.device))
+    watchdog = Watchdog(device.identity.device)
+    with device.reporting_errors():
+        return _Runtime(SharedMemory(device, watchdog), ProgramCache(device), watchdog)
 
 
 class OpenClBackend:
@@ -82,12 +85,14 @@ class OpenClBackend:
         return self.shared.device
 
     def array(self, count: int, dtype: DTypeLike = np.float32) -> Array:
-        return self.shared.array(count, dtype)
+        with self.device.reporting_errors():
+            return self.shared.array(count, dtype)
 
     def compile(
         self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()
     ) -> OpenClExecutable:
-        return OpenClExecutable(graph, state, batch, options, also)
+        with self.device.reporting_errors():
+            return OpenClExecutable(graph, state, batch, options, also)
 
 
 class _Launches:
@@ -135,14 +140,15 @@ class OpenClExecutable(PlannedExecutable[_Launches]):
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
         runtime = _runtime()
         self._shared, self._compiled, self._watchdog = runtime.shared, runtime.programs, runtime.watchdog
-        device = self._shared.device
+        self._device = device = self._shared.device
         self._segment_bytes = arena_segment_bytes(device.limits)
         super().__init__(graph, state, batch, options_for_device(options, device.limits), also)
         self._tiles = replace(tiles.default_tiles(device.limits), **dict(options.tiles))
         self._ranges = [(part.start, part.stop) for part in bucket_slices(state.packing, options.bucket_bytes)]
         self._values = make_device_array(self._shared, state.values, self._ranges)
         self._gradients = make_device_array(self._shared, state.gradients, self._ranges)
-        self._statistics = make_device_array(self._shared, state.statistics, [(0, state.statistics.size)])
+        self._statistics_ranges = [(0, state.statistics.size)] if state.statistics.size else []
+        self._statistics = make_device_array(self._shared, state.statistics, self._statistics_ranges)
         self._vectors = _initial_vectors(self._shared, self._plan)
         self._step_io = SharedBlock(self._shared, LABELS + batch * FLOAT)
         self._copy: SharedBlock | None = None  # of images that the device cannot read in place
@@ -170,6 +176,10 @@ class OpenClExecutable(PlannedExecutable[_Launches]):
                     ready(bucket.start, bucket.end)
         return float(self._step_io.array()[LOSS : LOSS + 4].view(np.float32)[0])
 
+    def prepare(self, sizes: Collection[int]) -> None:
+        with self._device.reporting_errors():
+            super().prepare(sizes)
+
     def profile(self, images: Array, labels: Array, runs: int = 1) -> list[OpTime]:
         """Time per op of a training step: the best of several runs. Overwrites the gradients, like any step."""
         check_batch(self._graph, [self._batch], images, labels)
@@ -180,12 +190,13 @@ class OpenClExecutable(PlannedExecutable[_Launches]):
             started: Started = []
             with self._on_device(images, programs, started):
                 self._upload_values(programs.training, programs, None, started)
-                self._shared.queue.finish()
+                self._shared.finish()
                 best = np.minimum(best, self._profile(programs.training, started))
         return self._op_times(best.tolist())
 
     def close(self) -> None:
-        self._shared.queue.finish()
+        with self._device.reporting_errors():
+            self._shared.finish()
 
     # Device memory of the programs
 
@@ -217,12 +228,12 @@ class OpenClExecutable(PlannedExecutable[_Launches]):
         self.memory = replace(self.memory, workspace=self._scratch.size)
 
     def _bindings(self, plan: Plan) -> BufferBindings:
-        buffers = {
-            MemorySpace.VALUES: self._values.buffer,
-            MemorySpace.GRADIENTS: self._gradients.buffer,
-            MemorySpace.STATISTICS: self._statistics.buffer,
+        buffers: dict[MemorySpace, DeviceMemory] = {
+            MemorySpace.VALUES: self._values,
+            MemorySpace.GRADIENTS: self._gradients,
+            MemorySpace.STATISTICS: self._statistics,
             MemorySpace.VECTORS: self._vectors,
-            MemorySpace.STEP_IO: self._step_io.buffer,
+            MemorySpace.STEP_IO: self._step_io,
         }
         return BufferBindings(buffers, self._arena, plan.offsets, self._scratch)
 
@@ -236,25 +247,27 @@ class OpenClExecutable(PlannedExecutable[_Launches]):
 
     @contextmanager
     def _on_device(self, images: Array, programs: _Launches, started: Started) -> Iterator[None]:
-        """Give memory to the device. On exit, even on errors, the device has finished and the host owns all memory."""
+        """Give memory to the device. On exit, the device has finished and the host owns all memory.
+
+        If the device is lost, the host owns all memory that the driver still maps. Raises a DeviceError.
+        """
         image_block = self._image_block(images, programs)
-        programs.set_images(image_block.buffer, 0)
-        whole = self._state.statistics.size
-        for block in (image_block, self._step_io):
-            block.unmap_all()
-        self._statistics.unmap(0, whole)
-        cl = load_pyopencl()
-        try:
-            yield
-        except cl.Error as error:
-            raise DeviceError(f"OpenCL device {self._shared.device.identity.device} failed: {error}") from error
-        finally:
-            self._watchdog.wait(started)
-            for block in (image_block, self._step_io):
-                block.map_all()
-            self._statistics.map(0, whole)
+        with self._device.reporting_errors(), ExitStack() as at_exit:  # each callback runs, whatever the others raise
+            for array in (self._values, self._gradients, self._statistics):
+                array.split()
+            programs.set_images(image_block.buffer, 0)
             for start, end in self._ranges:
-                self._map(start, end)
+                at_exit.callback(self._gradients.map, start, end)
+                at_exit.callback(self._values.map, start, end)
+            for start, end in self._statistics_ranges:
+                at_exit.callback(self._statistics.map, start, end)
+                self._statistics.unmap(start, end)
+            for block in (image_block, self._step_io):
+                at_exit.callback(block.map_all)
+                block.unmap_all()
+            at_exit.callback(self._shared.finish)  # memory may have been unmapped after the last kernel
+            at_exit.callback(self._watchdog.wait, started)
+            yield
 
     def _image_block(self, images: Array, programs: _Launches) -> SharedBlock:
         """The shared block of these images, or of a copy if the device cannot read them in place."""
@@ -299,10 +312,13 @@ class OpenClExecutable(PlannedExecutable[_Launches]):
     def _start(self, program: list[list[Launch]], first: int, last: int, started: Started) -> int:
         queue = self._shared.queue
         enqueue = load_pyopencl().enqueue_nd_range_kernel
-        for number in range(first, last):
-            events = [enqueue(queue, each.kernel, each.size, each.group) for each in program[number]]
-            started.append((program[number][0].name, events[-1]))
-        queue.flush()
+        with self._watchdog.call("start of the kernels") as call:
+            for number in range(first, last):
+                name = program[number][0].name
+                call.begin(f"start of {name}")
+                events = [enqueue(queue, each.kernel, each.size, each.group) for each in program[number]]
+                started.append((name, events[-1]))
+            queue.flush()
         return max(first, last)
 
     def _profile(self, program: list[list[Launch]], started: Started) -> Array:
@@ -322,19 +338,21 @@ class OpenClExecutable(PlannedExecutable[_Launches]):
         with self._on_device(images, programs, started):
             self._upload_values(programs.evaluation, programs, None, started)
             self._start(programs.evaluation, 0, len(programs.evaluation), started)
-        return self._read_rows(self._plan.evaluation.scores)
+        with self._device.reporting_errors():
+            return self._read_rows(self._plan.evaluation.scores)
 
     def _read_rows(self, view: TensorView) -> Array:
         """A tensor in the arena, one row per image."""
         buffer, start = self._arena.resolve(self._plan.offsets[view.buffer])
         found = np.empty(view.buffer.bytes // FLOAT, np.float32)
-        load_pyopencl().enqueue_copy(self._shared.queue, found, buffer, src_offset=start)
+        with self._watchdog.call("copy of the scores"):
+            load_pyopencl().enqueue_copy(self._shared.queue, found, buffer, src_offset=start)
         self._shared.copied += found.nbytes
         rows = found.reshape(view.rows, view.ld)
         return rows[:, view.start : view.start + view.channels].reshape(self._batch, -1)
 
 
-def _initial_vectors(shared: SharedMemory, plan: Plan) -> Any:
+def _initial_vectors(shared: SharedMemory, plan: Plan) -> SharedBlock:
     """Per-channel vectors in device memory. Scales are 1 and shifts 0 until a batch normalization writes them."""
     lowered = plan.lowered
     block = SharedBlock(shared, max(lowered.vector_floats, 1) * FLOAT)
@@ -342,4 +360,4 @@ def _initial_vectors(shared: SharedMemory, plan: Plan) -> Any:
     for affine in lowered.affines:
         vectors[affine.offset : affine.offset + affine.channels] = 1
     block.unmap_all()
-    return block.buffer
+    return block

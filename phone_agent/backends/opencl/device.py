@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,6 +58,23 @@ class Device:
     identity: Identity
     limits: Limits
 
+    @property
+    def sub_buffer_alignment(self) -> int:
+        """Bytes. The device reports bits."""
+        return max(1, int(self.handle.mem_base_addr_align) // 8)
+
+    @contextmanager
+    def reporting_errors(self) -> Iterator[None]:
+        """Raise a DeviceError for any error of OpenCL in this block."""
+        cl = load_pyopencl()
+        try:
+            yield
+        except cl.Error as error:
+            raise DeviceError(
+                f"OpenCL device {self.identity.device} failed: {_first_cause(error, cl.Error)}; "
+                "use --backend cpu if it fails again"
+            ) from error
+
 
 @cache
 def find_device() -> Device:
@@ -97,6 +114,13 @@ def load_vendor_driver() -> str:
     except OSError as error:
         return str(error)
     return ""
+
+
+def _first_cause(error: BaseException, kind: type[BaseException]) -> BaseException:
+    """The first error of this kind. Later ones occurred while it was handled: a lost device fails every call."""
+    while isinstance(error.__context__, kind):
+        error = error.__context__
+    return error
 
 
 def _platforms(cl: Any) -> list[Any]:

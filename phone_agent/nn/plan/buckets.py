@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from phone_agent.nn.packing import Packing
 from phone_agent.nn.plan.ops import FLOAT, MemorySpace
@@ -33,7 +32,9 @@ def bucket_slices(packing: Packing, bucket_bytes: int) -> list[slice]:
 
 
 def trainable_bucket_slices(packing: Packing, bucket_bytes: int) -> list[slice]:
-    """Buckets of whole parameters, of at least `bucket_bytes` each except for the last two. The same on every phone.
+    """Buckets of whole parameters and their padding, of at least `bucket_bytes` each except for the last two.
+
+    They are the same on every phone.
 
     The last bucket is complete last and needed first, so nothing hides its transfer: it is as short as possible.
     """
@@ -41,7 +42,7 @@ def trainable_bucket_slices(packing: Packing, bucket_bytes: int) -> list[slice]:
     start = 0
     tail = packing.trainable_size - bucket_bytes // LAST_BUCKET_DIVISOR // FLOAT
     for slot in packing.slots.values():
-        end = slot.offset + prod(slot.shape)
+        end = slot.end
         if end > packing.trainable_size:
             break
         if (end - start) * FLOAT >= bucket_bytes or slot.offset < tail <= end < packing.trainable_size:

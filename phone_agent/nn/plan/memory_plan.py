@@ -9,6 +9,7 @@ from math import prod
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import format_distinct_sizes
 from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import packing_of
 from phone_agent.nn.plan import ops
 from phone_agent.nn.plan import plan as planning
 from phone_agent.nn.plan import recompute as recomputation
@@ -146,7 +147,7 @@ def _smallest_plan(graph: Graph, batch: int, options: Options) -> Plan:
 
 
 def memory_of(graph: Graph, plan: Plan) -> MemoryPlan:
-    parameters = graph.parameter_count * FLOAT
+    parameters = packing_of(graph).size * FLOAT
     recomputed = (op.name for op in plan.training.ops if op.direction == Direction.RECOMPUTE)
     return MemoryPlan(
         batch=plan.addresses.batch,

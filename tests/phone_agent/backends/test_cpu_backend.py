@@ -130,7 +130,8 @@ def test_ready_is_called_for_complete_buckets_from_front_to_back() -> None:
     executable, state, images, labels = _compiled()
     executable.loss_and_gradients(images, labels, 1.0)
     whole, parts = state.gradients.copy(), []
-    state.gradients[:] = np.nan
+    for gradient in state.packing.views(state.gradients).values():
+        gradient[...] = np.nan
 
     def ready(start: int, end: int) -> None:
         parts.append((start, end))

@@ -11,6 +11,8 @@ from phone_agent import models
 from phone_agent.contract.errors import AgentError
 from phone_agent.nn import packing
 from phone_agent.nn.packing import State, packing_of
+from phone_agent.nn.plan.buckets import bucket_slices
+from phone_agent.nn.plan.ops import FLOAT
 
 LENET = models.build("lenet", 10, (28, 28, 1))
 FROZEN = replace(LENET, frozen=frozenset({"fc2.weight", "conv2.bias"}))
@@ -27,11 +29,26 @@ def test_packing_follows_the_order_of_backward() -> None:
 
 def test_slots_cover_the_buffer_without_gap_or_overlap() -> None:
     packed = packing_of(LENET)
-    buffer = np.zeros(packed.size, np.int32)
-    for view in packed.views(buffer).values():
-        np.add(view, 1, out=view)
-    assert packed.size == LENET.parameter_count
-    assert (buffer == 1).all()
+    slots = list(packed.slots.values())
+    assert [slot.offset for slot in slots] == [0, *(slot.end for slot in slots[:-1])]
+    assert slots[-1].end == packed.size
+    assert sum(view.size for view in packed.views(np.zeros(packed.size)).values()) == LENET.parameter_count
+
+
+@pytest.mark.parametrize("bucket_bytes", [64, 20_000, 1 << 20])
+def test_no_two_buckets_share_a_cache_line(bucket_bytes: int) -> None:
+    for graph in (LENET, FROZEN, models.build("mobilenet_reduced")):
+        for part in bucket_slices(packing_of(graph), bucket_bytes):
+            assert part.start * FLOAT % 128 == part.stop * FLOAT % 128 == 0
+
+
+def test_padding_starts_at_zero() -> None:
+    state = State(LENET, seed=1)
+    padded = np.ones(state.packing.size, bool)
+    for view in state.packing.views(padded).values():
+        view[...] = False
+    assert padded.any()
+    assert not state.values[padded].any()
 
 
 def test_frozen_parameters_come_last_with_the_same_initial_values() -> None:
@@ -62,7 +79,8 @@ def test_views_share_memory_with_the_buffer() -> None:
 
 def test_initial_values_have_the_same_bits_on_every_phone() -> None:
     """A fixed digest: phones with another numpy or processor must start from the same bits."""
-    digest = hashlib.sha256(initial(seed=1).tobytes()).hexdigest()
+    views = packing_of(LENET).views(initial(seed=1))
+    digest = hashlib.sha256(b"".join(view.tobytes() for view in views.values())).hexdigest()
     assert digest == "8e7b8d5896fa5662e114a73481760304da13ab72c5f8eb4e009b1ec5b3e3f661"
     assert not np.array_equal(initial(seed=1), initial(seed=2))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -115,6 +114,21 @@ def test_biases_and_normalization_do_not_decay(method: str, backend: str) -> Non
             assert moved == has_decay, name
 
 
+@methods
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_padding_stays_zero(method: str, backend: str) -> None:
+    state = State(GRAPH, 1)
+    padding = np.ones(state.packing.size, bool)
+    for name, view in state.packing.views(padding).items():
+        view[...] = False
+        state.packing.slots[name].view(state.gradients)[...] = 0.01
+    optimizer = build_optimizer(replace(SPEC, name=method, decay_all=True), state, backend=backend)
+    for step in range(1, STEPS + 1):
+        optimizer.update(slice(None), 0.1, step)
+    assert padding.any()
+    assert not state.values[padding].any()
+
+
 def test_vectors_are_not_adapted() -> None:
     for method in ("lars", "lamb"):
         spec = replace(SPEC, name=method)
@@ -129,7 +143,7 @@ def test_neighbors_with_the_same_treatment_are_merged() -> None:
     frozen = State(replace(GRAPH, frozen=frozenset({"conv1.weight"})), 0).packing
     apart = segments(frozen, SPEC)
     assert all(left.end <= right.start for left, right in pairwise(apart))
-    assert sum(each.end - each.start for each in apart) == packing.size - prod(packing.slots["conv1.weight"].shape)
+    assert sum(each.end - each.start for each in apart) == frozen.trainable_size < packing.size
 
 
 @pytest.mark.parametrize("part", [slice(1, None), slice(0, BORDERS[1] - 1), slice(None, None, 2)])

@@ -20,6 +20,7 @@ from orchestrator.plan.forecast.forecast import (
     rack_from_inventory,
     uniform_rack,
 )
+from phone_agent.api.forecast import gradient_count
 from phone_agent.comm.autotune import BUCKET_SIZES
 from phone_agent.models import build
 from phone_agent.nn.plan.memory_plan import estimate_memory
@@ -38,7 +39,7 @@ def test_inventory_of_the_repository_is_the_rack_of_the_paper() -> None:
 
 def test_single_phone_waits_only_for_its_own_updates() -> None:
     alone = forecast(GRAPH, uniform_rack(1, 1, "1gbit", "1gbit"), PHONE, SMALL_BATCH)
-    assert alone.communication_s == pytest.approx(PHONE.background_update_s(GRAPH.parameter_count))
+    assert alone.communication_s == pytest.approx(PHONE.background_update_s(gradient_count(GRAPH)))
     assert alone.compute_s < alone.step_s < alone.compute_s + alone.communication_s
 
 
