@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.fleet import PhoneConnection
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.inventory.ring_traffic import interleaved
 from orchestrator.launch.mpi_job import run_mpi_job
 from orchestrator.launch.mpirun import agent_argv
 from orchestrator.plan.link_rate import allreduce_limit_s, bytes_per_second
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
 
 ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise")
 ROUNDING_ALGORITHMS = ("ring", "hierarchical")

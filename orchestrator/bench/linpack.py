@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.fleet import PhoneConnection
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.launch.mpi_job import run_mpi_job
 from orchestrator.launch.mpirun import agent_argv
@@ -21,9 +22,6 @@ from phone_agent.api.measure import (
     largest_n,
 )
 from phone_agent.contract.choices import MAX_THREADS
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
 
 MAX_BLOCK = 1024
 _START_S = 300.0

@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.data.store import StoredDataset
 from orchestrator.errors import ClusterctlError, PhoneError
-from orchestrator.fleet import agent
+from orchestrator.fleet import Fleet, PhoneConnection, agent
 from orchestrator.fleet.copy import content
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
@@ -23,9 +23,6 @@ from phone_agent.contract.dataset_delivery import Delivery, Hop
 from phone_agent.contract.dataset_manifest import DatasetManifest, ShardFile, Span, shards_with
 from phone_agent.contract.errors import ErrorCode, parse_code
 from phone_agent.contract.sizes import format_size
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import Fleet, PhoneConnection
 
 REPLICATE_LIMIT = 0.25  # of the free space of a phone; a larger dataset is sharded across phones
 SPARE_BYTES = 200_000_000  # to keep free on a phone

@@ -9,17 +9,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from orchestrator.device_study.result import DeviceStudy
 from orchestrator.errors import PhoneError
-from orchestrator.fleet import agent
+from orchestrator.fleet import Fleet, PhoneConnection, agent
 from orchestrator.inventory.model import Cluster, Phone
 from phone_agent.contract.device_study import Row, StudyError, StudyRequest, read_row
 from phone_agent.contract.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import Fleet, PhoneConnection
 
 HERE: Final = "this computer"
 SILENCE_S: Final = 600.0  # maximum time per row, with margin

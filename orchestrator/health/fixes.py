@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import PhoneConnection
+from orchestrator.fleet.result import CommandResult
 from orchestrator.fleet.sanitize import last_lines
 from orchestrator.health.examination import DoctorContext, examine_all
 from orchestrator.health.finding import Fix
@@ -20,9 +21,6 @@ from orchestrator.provision import ProvisionOptions, provision
 from orchestrator.provision.engine import OnEvent
 from orchestrator.provision.resources import read_script
 from phone_agent.contract.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from orchestrator.fleet.result import CommandResult
 
 _LOGIN_TIMEOUT_S: Final = 45.0  # the boot script may first wait 20 s for the wake lock
 _MESSAGES: Final = {

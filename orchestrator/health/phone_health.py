@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from orchestrator.fleet import Fleet
 from orchestrator.fleet.result import Outcome, Outcomes, Status
 from orchestrator.health.vitals import CurrentRun, Vitals, collect_vitals
 from orchestrator.inventory.model import Phone
 from orchestrator.text import one_line
 from phone_agent.contract.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import Fleet
 
 HOT_CPU_C = 80.0
 HOT_BATTERY_C = 45.0  # lithium cells age fast above this, and Android stops charging

@@ -6,15 +6,13 @@ import threading
 import time
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from orchestrator.fleet import PhoneConnection
+from orchestrator.fleet.result import CommandResult
 from orchestrator.fleet.sanitize import last_lines
 from orchestrator.health.doctor_facts import DoctorFacts, parse_doctor_facts
 from orchestrator.health.session_facts import MAX_LINES
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
-    from orchestrator.fleet.result import CommandResult
 
 SCRIPT_LIMIT_S: Final = 30.0  # the script itself ends after 25 s, unless the phone is slow
 # The path of bash for sessions whose PATH lacks it, because sshd was started without Termux's environment.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from orchestrator.fleet import PhoneConnection
 from orchestrator.health.scripts import SESSION, read_health_script, run_script_with_fallback
 from orchestrator.health.session_facts import SessionFacts, parse_session_facts, strip_fact_lines
 from orchestrator.provision.fact_parsing import (
@@ -20,9 +21,6 @@ from orchestrator.provision.fact_parsing import (
 )
 from orchestrator.text import one_line
 from phone_agent.contract.errors import error_message
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
 
 PROBE = SESSION + read_health_script("vitals.sh")
 

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING
 
 from orchestrator.inventory.grammar import bits_per_second
-
-if TYPE_CHECKING:
-    from orchestrator.inventory.model import Cluster, Phone, Uplink
+from orchestrator.inventory.model import Cluster, Phone, Uplink
 
 
 def hostfile(phones: Iterable[Phone]) -> str:

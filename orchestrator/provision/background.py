@@ -9,14 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from orchestrator.errors import PhoneError
+from orchestrator.fleet import PhoneConnection
 from orchestrator.provision.resources import read_script
 from phone_agent.contract.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
 
 _POLL_SECONDS: Final = 20  # one poll waits this long on the phone before it reports "running"
 _ALREADY_RUNNING: Final = "already_running"  # printed by job.sh

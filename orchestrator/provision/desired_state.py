@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from orchestrator.fleet import PhoneConnection
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.provision.bundle import Bundle
 from orchestrator.provision.engine import Step
@@ -15,9 +16,6 @@ from orchestrator.provision.ssh_keys import SshKeys
 from orchestrator.provision.termux.index import Index
 from orchestrator.provision.termux_facts import TermuxFacts
 from orchestrator.provision.wheels import Wheel
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
 
 _LOOPBACK: Final = IPv4Network("127.0.0.0/8")
 

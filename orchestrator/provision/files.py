@@ -8,15 +8,13 @@ import re
 import tarfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from orchestrator.errors import PhoneError
+from orchestrator.fleet import PhoneConnection
 from orchestrator.provision.resources import read_script
 from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
 
 _BEGIN: Final = "# >>> clusterctl: managed block, changes between these lines are lost"
 _END: Final = "# <<< clusterctl"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from orchestrator.fleet import PhoneConnection
 from orchestrator.provision.desired_state import DesiredState, ProvisionStep, SshTarget
 from orchestrator.provision.engine import StepResult, StepRunner, StepStarted, StepStatus
 from orchestrator.provision.preflight import TimedFacts
@@ -14,9 +15,6 @@ from orchestrator.provision.progress import ProvisionProgress
 from orchestrator.provision.resources import read_script
 from orchestrator.provision.steps import boot, keys, openmpi, sshd
 from orchestrator.provision.termux_facts import TermuxFacts, parse_termux_facts
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
 
 MANAGED_FILES: Final = (*keys.FILES, sshd.DROP_IN, *openmpi.FILES, boot.BOOT_SCRIPT)
 

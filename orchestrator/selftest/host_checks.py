@@ -9,17 +9,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from orchestrator.bench.allreduce import AllreduceRequest, bench_allreduce
 from orchestrator.errors import ClusterctlError
+from orchestrator.fleet import PhoneConnection
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.provision.fact_parsing import clock_offset
 from orchestrator.text import one_line
 from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unknown
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
 
 SCRIPT: Final = files("orchestrator.selftest").joinpath("session.sh").read_text(encoding="utf-8")
 MAX_OFFSET_S: Final = 2.0

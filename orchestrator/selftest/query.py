@@ -6,17 +6,14 @@ import json
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from orchestrator.fleet import agent
+from orchestrator.fleet import PhoneConnection, agent
 from orchestrator.selftest.report import AssumptionResult, assess
 from orchestrator.text import one_line
 from phone_agent.api.measure import checks
 from phone_agent.contract import layout
 from phone_agent.contract.assumptions import Assumption, CheckResult, Status, WiredNetwork
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
 
 AGENT: Final = layout.ROOT / "selftest-agent"  # uploaded for the test, so it need not be provisioned
 _MARGIN_S: Final = 60.0

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from orchestrator.errors import ClusterctlError, PhoneError
+from orchestrator.fleet import Fleet, PhoneConnection
 from orchestrator.fleet.network import Network
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.provision.bundle import Bundle, build_bundles
@@ -22,9 +23,6 @@ from orchestrator.selftest.report import AssumptionResult, PhoneReport, assess
 from orchestrator.text import one_line
 from phone_agent.contract.assumptions import Assumption, CheckResult, Status, WiredNetwork, unknown
 from phone_agent.contract.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import Fleet, PhoneConnection
 
 SCREEN_OFF_CHECKS: Final = ("cpuset", "sleep-precision")  # repeated with the screen off
 NOT_INTERACTIVE: Final = "needs someone to turn the screen off: use --interactive"

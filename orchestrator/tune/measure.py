@@ -7,10 +7,10 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from orchestrator.errors import PhoneError
-from orchestrator.fleet import agent
+from orchestrator.fleet import Fleet, PhoneConnection, agent
 from orchestrator.inventory.model import Phone
 from orchestrator.tune.device_kinds import DeviceKind, by_kind
 from orchestrator.tune.store import Tuned, TuneStore
@@ -18,9 +18,6 @@ from phone_agent.contract.choices import BACKENDS, MAX_THREADS
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.schema import DeviceConfig
 from phone_agent.contract.tune import GRACE_S, TIME_SHARES, TuneRequest
-
-if TYPE_CHECKING:
-    from orchestrator.fleet import Fleet, PhoneConnection
 
 BEST: Final = "best"
 Row = Mapping[str, Any]

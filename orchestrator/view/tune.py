@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
@@ -16,9 +16,7 @@ from orchestrator.tune.compute_choice import describe_config
 from orchestrator.tune.measure import BEST, KindResult, OnRow, Row
 from orchestrator.view.console import err, next_step, out
 from orchestrator.view.table import Column, FitTable, print_table
-
-if TYPE_CHECKING:
-    from phone_agent.contract.tune import TuneRequest
+from phone_agent.contract.tune import TuneRequest
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
+from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.plan.forecast.device_model import PhoneModel
 from orchestrator.plan.forecast.overlap import StepTiming, overlapped_step_s, sequential_step_s
 from orchestrator.plan.link_rate import bytes_per_second
@@ -27,9 +27,6 @@ from phone_agent.api.memory import Options, largest_batch, training_options
 from phone_agent.api.models import Graph
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.contract.sizes import FLOAT
-
-if TYPE_CHECKING:
-    from orchestrator.inventory.model import Cluster, Phone
 
 PAYLOAD_FRACTION = 1448 / 1538  # TCP payload of an Ethernet frame: without headers, preamble and inter-frame gap
 LATENCY_S = 0.0005  # from rank to rank, an estimate: USB, adapter, and the sleep of a waiting rank
