@@ -10,7 +10,7 @@ from orchestrator.bootstrap.steps.step import Action
 from orchestrator.fleet.host_keys import HostKey
 from orchestrator.inventory.model import Phone
 from orchestrator.provision import engine
-from orchestrator.provision.engine import StepResult, StepStatus, StepSummary
+from orchestrator.provision.engine import StepReport, StepResult, StepSummary
 
 LAST_STEP: Final = "record"
 
@@ -50,22 +50,11 @@ class PhoneBootstrapReport(StepSummary):
 
 
 @dataclass(frozen=True)
-class BootstrapReport:
+class BootstrapReport(StepReport[PhoneBootstrapReport]):
     phones: tuple[PhoneBootstrapReport, ...]
     remaining: tuple[Phone, ...]  # phones of the inventory that were never bootstrapped
     notes: tuple[str, ...] = ()
     dry_run: bool = False
-
-    @property
-    def failed(self) -> tuple[PhoneBootstrapReport, ...]:
-        return tuple(each for each in self.phones if each.failure)
-
-    @property
-    def ok(self) -> bool:
-        return all(each.status not in {StepStatus.FAILED, StepStatus.UNFINISHED} for each in self.phones)
-
-    def of(self, status: StepStatus) -> tuple[PhoneBootstrapReport, ...]:
-        return tuple(each for each in self.phones if each.status is status)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -8,15 +8,18 @@ import subprocess
 import sys
 
 from orchestrator.errors import UsageError
-from orchestrator.lab.config import Arch
-from orchestrator.lab.probe import AVAILABLE
-from orchestrator.lab.spec import FIRST_OCTET, SSH_PORT, Mode
+from orchestrator.lab import links
+from orchestrator.lab.config import Arch, LabConfig
+from orchestrator.lab.identity import make_user_switch
+from orchestrator.lab.namespaces import create_lab_namespaces
+from orchestrator.lab.spec import FIRST_OCTET, SSH_PORT, LabSpec, Mode
 
 MODE_VARIABLE = "CLUSTERCTL_LAB_MODE"
 _REMEDIES = {
     Arch.NATIVE: "run the lab as a user other than root",
     Arch.AARCH64: "run the lab where namespaces are allowed (docs/guide/lab.md), or with --arch native",
 }
+_AVAILABLE = "available"
 
 
 def select_mode(arch: Arch = Arch.NATIVE) -> tuple[Mode, list[str]]:
@@ -62,6 +65,23 @@ def unavailable_reason(mode: Mode, arch: Arch = Arch.NATIVE) -> str | None:
         return "root mode: not running as root"
     if mode is Mode.LOOPBACK and arch.is_emulated:
         return f"{mode} mode: without namespaces phones use the host's programs, which are not {arch}"
-    command = [sys.executable, "-m", "orchestrator.lab.probe", mode, arch]
+    command = [sys.executable, "-m", "orchestrator.lab.modes", mode, arch]
     answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return None if answer == AVAILABLE else f"{mode} mode: {answer or 'the probe crashed'}"
+    return None if answer == _AVAILABLE else f"{mode} mode: {answer or 'the probe crashed'}"
+
+
+def probe_mode(mode: Mode, arch: Arch) -> str:
+    """Exercise every kernel feature that a lab needs. Afterwards this process can only exit."""
+    spec = LabSpec(mode, LabConfig(1, arch=arch))
+    try:
+        if mode is not Mode.LOOPBACK:
+            create_lab_namespaces(mode, arch)
+            links.configure(*links.switch_commands(spec))
+        make_user_switch(mode, spec.phones[0])()
+    except OSError as error:
+        return error.strerror or str(error)
+    return _AVAILABLE
+
+
+if __name__ == "__main__":
+    sys.stdout.write(probe_mode(Mode(sys.argv[1]), Arch(sys.argv[2])))

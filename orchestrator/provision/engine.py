@@ -22,6 +22,7 @@ _TargetT_contra = TypeVar("_TargetT_contra", contravariant=True)
 _FactsT_contra = TypeVar("_FactsT_contra", contravariant=True)
 _DesiredT_contra = TypeVar("_DesiredT_contra", contravariant=True)
 _ChangeT_co = TypeVar("_ChangeT_co", covariant=True)
+_SummaryT = TypeVar("_SummaryT", bound="StepSummary")
 
 
 class StepStatus(StrEnum):
@@ -52,6 +53,8 @@ class StepSummary:
     """Base of a phone's report: what its step results amount to."""
 
     last_step: ClassVar[str]  # a phone is finished once it has a result of this step
+    phone: Phone
+    warnings: tuple[str, ...]
     steps: tuple[StepResult, ...]
 
     @property
@@ -70,6 +73,23 @@ class StepSummary:
             return StepStatus.UNFINISHED
         order = (StepStatus.FAILED, StepStatus.PLANNED, StepStatus.CHANGED)
         return next((status for status in order if status in found), StepStatus.OK)
+
+
+class StepReport(Generic[_SummaryT]):
+    """Base of the report of all phones."""
+
+    phones: tuple[_SummaryT, ...]
+
+    @property
+    def failed(self) -> tuple[_SummaryT, ...]:
+        return tuple(each for each in self.phones if each.failure)
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed and not self.of(StepStatus.UNFINISHED)
+
+    def of(self, status: StepStatus) -> tuple[_SummaryT, ...]:
+        return tuple(each for each in self.phones if each.status is status)
 
 
 class Step(Protocol[_TargetT_contra, _FactsT_contra, _DesiredT_contra, _ChangeT_co]):

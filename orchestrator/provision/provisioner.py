@@ -35,12 +35,11 @@ from orchestrator.provision.progress import ProvisionProgress
 from orchestrator.provision.report import ProvisionReport
 from orchestrator.provision.resources import package_list
 from orchestrator.provision.ssh_keys import format_known_hosts, load_ssh_keys, login_public_key
-from orchestrator.provision.steps.agent import AgentStep
+from orchestrator.provision.steps.agent import AgentStep, SelfTestStep
 from orchestrator.provision.steps.boot import BootStep
 from orchestrator.provision.steps.keys import KeysStep
 from orchestrator.provision.steps.openmpi import OpenMpiStep
 from orchestrator.provision.steps.packages import PackagesStep
-from orchestrator.provision.steps.selftest import SelfTestStep
 from orchestrator.provision.steps.sshd import SshdStep
 from orchestrator.provision.steps.wheel import Mpi4pyStep, PyOpenClStep
 from orchestrator.provision.termux.mirror import serve

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.engine import StepResult, StepStatus, StepSummary
+from orchestrator.provision.engine import StepReport, StepResult, StepSummary
 
 LAST_STEP: Final = "selftest"
 
@@ -35,7 +35,7 @@ class PhoneProvisionReport(StepSummary):
 
 
 @dataclass(frozen=True)
-class ProvisionReport:
+class ProvisionReport(StepReport[PhoneProvisionReport]):
     phones: tuple[PhoneProvisionReport, ...]  # in ring order
     notes: tuple[str, ...] = ()
     dry_run: bool = False
@@ -44,17 +44,6 @@ class ProvisionReport:
 
     def __iter__(self) -> Iterator[PhoneProvisionReport]:
         return iter(self.phones)
-
-    @property
-    def failed(self) -> tuple[PhoneProvisionReport, ...]:
-        return tuple(report for report in self.phones if report.failure)
-
-    @property
-    def ok(self) -> bool:
-        return not self.failed and not self.of(StepStatus.UNFINISHED)
-
-    def of(self, status: StepStatus) -> tuple[PhoneProvisionReport, ...]:
-        return tuple(report for report in self.phones if report.status is status)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -14,8 +14,8 @@ from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.provision.engine import Note, PhoneFinished, StageStarted, StepFinished, StepStarted, StepStatus
 from orchestrator.text import count_of, one_line
-from orchestrator.view.console import err, next_step, note, out, warn
-from orchestrator.view.outcomes import group_by_message
+from orchestrator.view.console import err, next_step, note, out
+from orchestrator.view.provision import print_unfinished, print_warnings
 from orchestrator.view.table import Column, FitTable, print_table
 
 _MAX_ROWS = 20
@@ -69,17 +69,13 @@ def bootstrap_progress() -> Iterator[OnEvent]:
 
 
 def print_report(report: BootstrapReport) -> None:
-    warnings = ((each.phone, warning) for each in report.phones for warning in each.warnings)
-    for message, phones in group_by_message(warnings).items():
-        warn(f"{fold(phones)} {message}")
+    print_warnings(report.phones)
     if report.dry_run:
         _print_plan(report)
     else:
         _print_done(report)
     if unfinished := report.of(StepStatus.UNFINISHED):
-        err.print(
-            Text(f"{count_of(unfinished, 'phone')} not finished ({_ports(unfinished)})", "yellow"), soft_wrap=True
-        )
+        print_unfinished(unfinished)
     if report.failed:
         print_table(err, render_failures(report.failed))
         next_step("run the same command again (completed steps are skipped)", "when the causes are fixed")
@@ -135,7 +131,3 @@ def render_failures(failed: Iterable[PhoneBootstrapReport]) -> FitTable:
             cells = (each.phone.name, each.phone.where, each.serial, step.step, step.error or "", step.remedy or "")
             table.add_row(*map(one_line, cells))
     return table
-
-
-def _ports(reports: Iterable[PhoneBootstrapReport]) -> str:
-    return fold(each.phone for each in reports)

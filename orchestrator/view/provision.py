@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.text import Text
@@ -20,6 +20,7 @@ from orchestrator.provision.engine import (
     StepFinished,
     StepStarted,
     StepStatus,
+    StepSummary,
 )
 from orchestrator.provision.report import PhoneProvisionReport, ProvisionReport
 from orchestrator.text import count_of, one_line
@@ -79,21 +80,27 @@ def provision_progress() -> Iterator[OnEvent]:
 
 
 def print_report(report: ProvisionReport, retry: str) -> None:
-    warnings = ((each.phone, warning) for each in report for warning in each.warnings)
-    for message, phones in group_by_message(warnings).items():
-        warn(f"{fold(phones)} {message}")
+    print_warnings(report.phones)
     if report.dry_run:
         _print_plan(report)
     else:
         _print_done(report)
     if unfinished := report.of(StepStatus.UNFINISHED):
-        err.print(
-            Text(f"{count_of(unfinished, 'phone')} not finished ({_ports(unfinished)})", "yellow"), soft_wrap=True
-        )
+        print_unfinished(unfinished)
         next_step("clusterctl provision", "continue")
     if report.failed:
         print_table(err, render_failures(report.failed))
         next_step(retry, "when the causes are fixed")
+
+
+def print_warnings(reports: Iterable[StepSummary]) -> None:
+    warnings = ((each.phone, warning) for each in reports for warning in each.warnings)
+    for message, phones in group_by_message(warnings).items():
+        warn(f"{fold(phones)} {message}")
+
+
+def print_unfinished(reports: Sequence[StepSummary]) -> None:
+    err.print(Text(f"{count_of(reports, 'phone')} not finished ({_ports(reports)})", "yellow"), soft_wrap=True)
 
 
 def _print_plan(report: ProvisionReport) -> None:
@@ -132,5 +139,5 @@ def render_failures(failed: Iterable[PhoneProvisionReport]) -> FitTable:
     return table
 
 
-def _ports(reports: Iterable[PhoneProvisionReport]) -> str:
+def _ports(reports: Iterable[StepSummary]) -> str:
     return fold(report.phone for report in reports)

@@ -21,7 +21,7 @@ from orchestrator.health.vitals import parse_vitals
 from orchestrator.logs.merged_log import read_line
 from orchestrator.logs.unpack import Limits, unpack
 from orchestrator.paths import ClusterState
-from orchestrator.provision.steps.selftest import failed_checks
+from orchestrator.provision.steps.agent import failed_checks
 from orchestrator.provision.termux_facts import parse_termux_facts
 from orchestrator.records.checkpoints import MAX_BYTES, CheckpointInfo
 from orchestrator.records.events import Progress, parse_event

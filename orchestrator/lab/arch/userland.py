@@ -6,6 +6,7 @@ Packages are only unpacked, not installed: their maintainer scripts do not run.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import subprocess
 import sys
@@ -13,9 +14,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from orchestrator.errors import ClusterctlError
-from orchestrator.lab.arch import package_set
 from orchestrator.paths import cache_dir
 from phone_agent.contract import directory_cache
 
@@ -37,11 +38,43 @@ APT::Sandbox::User "";
 Acquire::Languages "none";
 Acquire::Retries "3";
 """
+DEBIAN_ARCHITECTURE: Final = "arm64"
+TRIPLET: Final = "aarch64-linux-gnu"
+
+# As `scripts/setup.sh` and a minimal Debian install them on the host, which native phones use.
+PACKAGES: Final = (
+    *(
+        "bash",
+        "coreutils",
+        "curl",
+        "dash",
+        "debianutils",
+        "diffutils",
+        "findutils",
+        "grep",
+        "gzip",
+        "bzip2",
+        "hostname",
+    ),
+    *("less", "mawk", "procps", "psmisc", "sed", "tar", "util-linux", "bsdutils", "bsdextrautils", "xz-utils"),
+    *("zstd", "apt", "dpkg", "iperf3", "iproute2", "iputils-ping", "openssh-client", "openssh-server"),
+    *("openssh-sftp-server", "libopenmpi-dev", "openmpi-bin", "libopenblas0-pthread", "python3", "python3-numpy"),
+    *("python3-dev", "python3-pip", "python3-setuptools", "gcc", "libc6-dev", "make"),
+)
+
+# Symlinks that maintainer scripts would create; these are not run.
+_LIBRARIES: Final = f"usr/lib/{TRIPLET}"
+LINKS: Final = {
+    "usr/bin/awk": "mawk",
+    f"{_LIBRARIES}/libblas.so.3": "openblas-pthread/libblas.so.3",
+    f"{_LIBRARIES}/liblapack.so.3": "openblas-pthread/liblapack.so.3",
+    f"{_LIBRARIES}/libopenblas.so.0": "openblas-pthread/libopenblas.so.0",
+}
 
 
 def ensure_userland(on_event: Callable[[str], None]) -> Path:
     """The root directory of the userland. Created if it is missing, which takes a minute and needs the network."""
-    directory = cache_dir() / f"userland-{package_set.DEBIAN_ARCHITECTURE}-{package_set.cache_key()}"
+    directory = cache_dir() / f"userland-{DEBIAN_ARCHITECTURE}-{cache_key()}"
     if not directory_cache.use(directory):
         directory.parent.mkdir(parents=True, exist_ok=True)
         with _build_lock(directory):
@@ -60,8 +93,8 @@ def _build_lock(directory: Path) -> Iterator[None]:
 
 def _build(directory: Path, on_event: Callable[[str], None]) -> None:
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".userland-") as scratch:
-        on_event(f"downloading Debian packages for {package_set.DEBIAN_ARCHITECTURE} (first use only)")
-        packages = download(package_set.PACKAGES, package_set.DEBIAN_ARCHITECTURE, Path(scratch, "apt"))
+        on_event(f"downloading Debian packages for {DEBIAN_ARCHITECTURE} (first use only)")
+        packages = download(PACKAGES, DEBIAN_ARCHITECTURE, Path(scratch, "apt"))
         on_event(f"unpacking {len(packages)} packages")
         root = Path(scratch, "root")
         _unpack(packages, root)
@@ -90,10 +123,10 @@ def _unpack_one(package: Path, root: Path) -> None:
 
 
 def _link(root: Path) -> None:
-    for path, target in package_set.LINKS.items():
+    for path, target in LINKS.items():
         link = root / path
         if not (link.parent / target).exists():
-            raise ClusterctlError(f"the {package_set.DEBIAN_ARCHITECTURE} packages have no {target} next to {path}")
+            raise ClusterctlError(f"the {DEBIAN_ARCHITECTURE} packages have no {target} next to {path}")
         link.symlink_to(target)
 
 
@@ -145,3 +178,16 @@ def _apt(configuration: Path, *arguments: str) -> None:
 def _first_error(text: str) -> str:
     lines = [line for line in text.splitlines() if line.startswith("E:")] or text.splitlines()
     return lines[0][:300] if lines else "no output"
+
+
+def cache_key() -> str:
+    """Cache key of a userland: it changes with this list, and with the host's versions of the packages.
+
+    Native phones use the host's versions, and emulated phones should differ from them in the architecture only.
+    """
+    return hashlib.sha256(repr((PACKAGES, LINKS, _installed_versions())).encode()).hexdigest()[:16]
+
+
+def _installed_versions() -> str:
+    command = ["dpkg-query", "-W", "-f", "${binary:Package} ${Version} ${db:Status-Status}\n", *PACKAGES]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout

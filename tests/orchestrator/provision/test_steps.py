@@ -9,9 +9,8 @@ import pytest
 
 from orchestrator.provision.desired_state import Repository, peer_network
 from orchestrator.provision.steps import boot, keys, openmpi, sshd
-from orchestrator.provision.steps.agent import AgentStep
+from orchestrator.provision.steps.agent import AgentStep, SelfTestStep, failed_checks, fingerprint
 from orchestrator.provision.steps.packages import PackagesStep, space_needed
-from orchestrator.provision.steps.selftest import SelfTestStep, failed_checks, fingerprint
 from orchestrator.provision.steps.wheel import Mpi4pyStep
 from orchestrator.provision.termux_facts import FileFact, PackageState
 from orchestrator.provision.wheels import Wheel
