@@ -64,3 +64,16 @@ class ClusterState:
     @property
     def runs(self) -> Path:
         return self.root / "runs"
+
+    @property
+    def supervisor_lock(self) -> Path:
+        """Held by the supervisor process."""
+        return self.root / "supervisor.lock"
+
+    @property
+    def supervisor_status(self) -> Path:
+        return self.root / "supervisor.json"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.root / "supervisor.log"

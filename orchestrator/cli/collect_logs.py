@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.attach import RunArgument
 from orchestrator.cli.help import examples
-from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.cli.options import InventoryOption, JsonOption, RunArgument
 from orchestrator.errors import EXIT_FAILED
 
 if TYPE_CHECKING:

@@ -67,11 +67,19 @@ def up(
 def down() -> None:
     """Remove the lab and everything in it."""
     from orchestrator.lab.lifecycle import down as take_down
+    from orchestrator.lab.spec import CLUSTER_NAME
+    from orchestrator.paths import ClusterState
+    from orchestrator.records.record import RunStore
+    from orchestrator.supervisor.service import end_supervisor
+    from orchestrator.supervisor.stop import abandon_runs
     from orchestrator.view.console import note
     from orchestrator.view.progress import working
 
+    state = ClusterState(CLUSTER_NAME)
     with working("removing the lab"):
+        end_supervisor(state)
         removed = take_down()
+        abandon_runs(RunStore(state.runs), "the lab was removed")
     note("lab removed" if removed else "no lab is running")
 
 

@@ -65,6 +65,7 @@ def launch(
     from orchestrator.launch.resolve import resolve
     from orchestrator.launch.stage import push_data
     from orchestrator.launch.start import launch_run
+    from orchestrator.supervisor.service import start_supervisor
 
     session, spares = _open_session(request, inventory, limit)
     if resume is not None:
@@ -80,7 +81,9 @@ def launch(
     resolved = replace(resolved, dataset=import_dataset(resolved.dataset))  # may take an hour: all else is checked
     with launch_lock(session.state), _launch_context(session) as context:
         spec = _plan(context, resolved, skip_unfit)
+        supervisor = start_supervisor(session.cluster, session.state)
         spec = push_data(context, spec, resolved.dataset.stored, replicate=resolved.replicate_data)
+        supervisor.wait()  # before anything starts: without it, nobody restarts the run when a phone fails
         record = launch_run(context, spec, resolved.initial_state)
     _follow(session, record, detach, as_json)
 
@@ -197,6 +200,7 @@ def _resume(
     from orchestrator.launch.resume import build_resumed_spec, check_resume, find_checkpoint, resumed_state, stored_data
     from orchestrator.launch.stage import push_data
     from orchestrator.launch.start import launch_run
+    from orchestrator.supervisor.service import start_supervisor
     from orchestrator.view.console import note
 
     if dry_run:
@@ -210,9 +214,11 @@ def _resume(
         spec = build_resumed_spec(parent, phones, found.step, request, spares)
         note(f"resuming from {found.path.name} of {record.run_id}")
         state = resumed_state(parent, context.store.directory(record.run_id), found.path)
+        supervisor = start_supervisor(session.cluster, session.state)
         stored = stored_data(spec.data).stored
         # As the parent had it: with another partitioning, samples would be taken twice or not at all.
         spec = push_data(context, spec, stored, replicate=spec.data.replicated)
+        supervisor.wait()
         return launch_run(context, spec, state)
 
 
@@ -234,20 +240,25 @@ def _print_plan(session: Session, resolved: ResolvedRequest, skip_unfit: bool, a
 
 
 def _follow(session: Session, record: RunRecord, detach: bool, as_json: bool) -> None:
+    from orchestrator.cli.supervision import warn_about_logout
+
+    warn_about_logout(session)
     if detach:
-        _report_detached(record, as_json)
+        _report_detached(session, record, as_json)
     else:
         from orchestrator.cli.attach import follow_to_end
 
         follow_to_end(session, record, as_json)
 
 
-def _report_detached(record: RunRecord, as_json: bool) -> None:
+def _report_detached(session: Session, record: RunRecord, as_json: bool) -> None:
     from dataclasses import asdict
 
+    from orchestrator.supervisor.service import ensure_supervisor
     from orchestrator.view.console import print_json
     from orchestrator.view.stop_or_detach import print_detached
 
+    ensure_supervisor(session.cluster, session.state)  # it may have ended while there was no run
     print_detached(record.run_id)
     if as_json:
         print_json(asdict(record))

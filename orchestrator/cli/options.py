@@ -75,3 +75,7 @@ OrderOption = Annotated[
         rich_help_panel=EXPERT,
     ),
 ]
+RunArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[RUN]", help="Run id or unique prefix. Default: the newest run.", show_default=False),
+]

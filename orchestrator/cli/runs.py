@@ -12,19 +12,19 @@ def runs(inventory: InventoryOption = None, as_json: JsonOption = False) -> None
     from dataclasses import asdict
 
     from orchestrator.cli.session import open_session
+    from orchestrator.cli.supervision import check_supervision
+    from orchestrator.records.activity import read_activity
     from orchestrator.records.record import RunStore
-    from orchestrator.supervisor.stop import refresh
     from orchestrator.view.console import out, print_json
-    from orchestrator.view.progress import working
     from orchestrator.view.runs import print_runs
+    from orchestrator.view.supervisor import print_supervisor
 
     session = open_session(inventory)
+    supervisor, unfinished = check_supervision(session)
     store = RunStore(session.state.runs)
-    unanswered: set[str] = set()
-    if any(not record.over for record in store.all()):
-        with session.fleet() as fleet, working("querying the head phones"):
-            unanswered = refresh(store, fleet)
     if as_json:
-        print_json([{**asdict(record), "confirmed": record.run_id not in unanswered} for record in store.all()])
-    else:
-        print_runs(out, store.all(), unanswered)
+        print_json([{**asdict(record), "supervised": bool(supervisor and not record.over)} for record in store.all()])
+        return
+    problems = {each.run_id: read_activity(store.directory(each.run_id)).problem for each in unfinished}
+    print_runs(out, store.all(), problems)
+    print_supervisor(out, supervisor, unfinished)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
 from orchestrator.fleet.context import FleetContext
-from orchestrator.fleet.network import DirectNetwork, Network
 from orchestrator.inventory import load, select
-from orchestrator.inventory.model import Cluster
+from orchestrator.lab.network import open_network
 from orchestrator.paths import ClusterState, lab_inventory
 
 if TYPE_CHECKING:
@@ -54,12 +53,4 @@ def find_inventory(given: Path | None) -> Path:
 def open_session(inventory: Path | None, limit: str | None = None) -> Session:
     cluster = load(find_inventory(inventory))
     state = ClusterState(cluster.name)
-    return Session(cluster, select(cluster, limit, state), state, _network(cluster))
-
-
-def _network(cluster: Cluster) -> Network:
-    if cluster.lab is None:
-        return DirectNetwork()
-    from orchestrator.lab.network import LabNetwork
-
-    return LabNetwork(cluster.lab)
+    return Session(cluster, select(cluster, limit, state), state, open_network(cluster))

@@ -31,15 +31,18 @@ def status(
     not answer or is broken.
     """
     from orchestrator.cli.session import open_session
+    from orchestrator.cli.supervision import check_supervision
     from orchestrator.errors import UsageError
     from orchestrator.health.phone_health import collect_health
     from orchestrator.view.console import out, print_json
     from orchestrator.view.progress import phone_progress
     from orchestrator.view.status import as_document, print_status, watch_status
+    from orchestrator.view.supervisor import print_supervisor, supervisor_json
 
     if watch and as_json:
         raise UsageError("--watch and --json cannot be combined", remedy="remove one of them")
     session = open_session(inventory, limit)
+    supervisor, unfinished = check_supervision(session)
     with session.fleet() as fleet:
         if watch:
             watch_status(out, session.cluster.name, lambda: collect_health(fleet))
@@ -47,9 +50,10 @@ def status(
         with phone_progress("querying", fleet.phones) as on_done:
             health = collect_health(fleet, on_done)
     if as_json:
-        print_json(as_document(session.cluster.name, health))
+        print_json({**as_document(session.cluster.name, health), "supervisor": supervisor_json(supervisor)})
     else:
         print_status(out, session.cluster.name, health)
+        print_supervisor(out, supervisor, unfinished)
     _exit_by(health)
 
 

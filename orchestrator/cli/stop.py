@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.attach import RunArgument, run_fleet
+from typing import TYPE_CHECKING
+
 from orchestrator.cli.help import examples
-from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.cli.options import InventoryOption, JsonOption, RunArgument
+
+if TYPE_CHECKING:
+    from orchestrator.cli.session import Session
+    from orchestrator.records.record import RunRecord
 
 
 @examples("clusterctl stop", "clusterctl stop 20260131-1200")
@@ -14,16 +19,23 @@ def stop(run: RunArgument = None, inventory: InventoryOption = None, as_json: Js
 
     from orchestrator.cli.session import open_session
     from orchestrator.records.record import RunStore
-    from orchestrator.supervisor import stop
     from orchestrator.view.console import print_json
-    from orchestrator.view.progress import working
     from orchestrator.view.stop_or_detach import print_stopped
 
     session = open_session(inventory)
-    store = RunStore(session.state.runs)
-    record = store.find(run)
-    with run_fleet(session, record) as fleet, working(f"stopping {record.run_id}"):
-        record = stop.stop(store, record, fleet)
+    record = stop_run(session, RunStore(session.state.runs).find(run))
     print_stopped(record)
     if as_json:
         print_json(asdict(record))
+
+
+def stop_run(session: Session, record: RunRecord) -> RunRecord:
+    """Shared with `launch` and `attach`."""
+    from orchestrator.records.record import RunStore
+    from orchestrator.supervisor.run_context import open_run_fleet
+    from orchestrator.supervisor.stop import request_stop
+    from orchestrator.view.progress import working
+
+    store = RunStore(session.state.runs)
+    with open_run_fleet(session.cluster, session.state, record) as fleet, working(f"stopping {record.run_id}"):
+        return request_stop(store, store.read(record.run_id), fleet)

@@ -10,6 +10,8 @@ import socket
 from pathlib import Path
 
 from orchestrator.errors import ClusterctlError
+from orchestrator.fleet.network import DirectNetwork, Network
+from orchestrator.inventory.model import Cluster
 from orchestrator.lab.client import read_spec, request
 
 _EMULATION_TIME_SCALE = 10.0
@@ -52,3 +54,8 @@ class LabNetwork:
         except ClusterctlError as error:
             raise ConnectionError(error.message) from error
         return socket.socket(fileno=files[0])
+
+
+def open_network(cluster: Cluster) -> Network:
+    """How this computer reaches the phones of a cluster."""
+    return DirectNetwork() if cluster.lab is None else LabNetwork(cluster.lab)

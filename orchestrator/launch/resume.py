@@ -38,8 +38,9 @@ def check_resume(request: LaunchRequest) -> None:
 
 
 def find_checkpoint(fleet: Fleet, store: RunStore, parent: RunRecord, note: Callable[[str], None]) -> FoundCheckpoint:
-    if parent.state in {"starting", "running", "recovering"}:
-        raise UsageError(f"{parent.run_id} is {parent.state}", remedy=f"clusterctl attach {parent.run_id}")
+    if not parent.over:
+        stop = f"clusterctl stop {parent.run_id}"
+        raise UsageError(f"{parent.run_id} is {parent.state} and continues by itself", remedy=f"{stop}, then again")
     found = checkpoints.find_newest(fleet, parent.run_id, store.directory(parent.run_id))
     if found is None:
         raise UsageError(

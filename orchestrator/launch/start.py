@@ -18,7 +18,7 @@ from phone_agent.contract.schema import RunSpec
 
 def launch_run(context: LaunchContext, spec: RunSpec, initial_state: InitialState) -> RunRecord:
     """Records, stages and starts a run whose data is on the phones. A failure is recorded as well."""
-    record = context.store.create(spec)
+    record = context.store.create(spec, context.cluster.source)
     initial_state.save(spec, context.store.directory(spec.run_id))
     try:
         stage_run(context, spec, initial_state)

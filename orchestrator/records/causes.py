@@ -12,6 +12,7 @@ class Cause(StrEnum):
     SSHD_DOWN = "sshd_down"
     AGENT_FAILED = "agent_failed"  # the phone answers, its agent fails
     LOST_CONTACT = "lost_contact"  # between the head phone and another one
+    PHONE_IN_USE = "phone_in_use"  # by another run
     LOGIN_FAILED = "login_failed"  # of the head phone, on another one
 
     RANK_MISSING = "rank_missing"

@@ -19,6 +19,7 @@ class IncidentKind(StrEnum):
     WAITING = "waiting"  # too few phones answer; the run continues once they are back
     REJOINING = "rejoining"  # phones that answer again take part from the next step on
     CHECKPOINT_SKIPPED = "checkpoint_skipped"  # it is damaged
+    CHECKPOINT_MISSING = "checkpoint_missing"  # the last one of the run is not on this computer
     STATE_LOST = "state_lost"  # no phone has the training state in memory
 
 

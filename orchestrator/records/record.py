@@ -5,6 +5,8 @@
                       events.jsonl     events of the head phone, as far as they have been followed
                       attempt-N/       run.json and events.jsonl of the attempts after the first
                       incidents.jsonl  failures of phones, and how the run recovered from them
+                      activity.json    what its supervisor is doing at the moment
+                      stop             exists once the run is to be stopped
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from phone_agent.contract.schema import RunSpec, SchemaError
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9_.-]{1,40}-[0-9a-f]{4}")
 
+_STOP_REQUEST = "stop"  # a file in the directory of the run
 _UNFINISHED = ".new-"  # prefix of the directory of a run while it is being written
 
 
@@ -68,6 +71,7 @@ class RunRecord:
     max_restarts: int = 0
     restarts: int = 0  # after failures
     parent: str | None = None  # the run whose checkpoint it resumed from
+    inventory: str = ""  # the file that lists its phones
 
     @property
     def over(self) -> bool:
@@ -80,7 +84,7 @@ class RunRecord:
         return replace(
             self.with_figures(progress),
             state=self.state if self.over else state,
-            ended=progress.last_time if state in FINAL_STATES and self.ended is None else self.ended,
+            ended=progress.last_time if (self.over or state in FINAL_STATES) and self.ended is None else self.ended,
         )
 
     def with_figures(self, progress: Progress) -> RunRecord:
@@ -96,7 +100,7 @@ class RunStore:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def create(self, spec: RunSpec) -> RunRecord:
+    def create(self, spec: RunSpec, inventory: Path | None = None) -> RunRecord:
         """Atomic: a process that is killed in here leaves no half-written run."""
         names = tuple(rank.phone for rank in spec.ranks)
         record = RunRecord(
@@ -111,6 +115,7 @@ class RunStore:
             min_phones=spec.recovery.min_phones or len(names) // 2 + 1,
             max_restarts=spec.recovery.max_restarts,
             parent=spec.parent or None,
+            inventory=str(inventory.absolute()) if inventory else "",
         )
         fresh = self._fresh_directory()
         write_bytes(fresh / "run.json", spec.to_json().encode())
@@ -164,6 +169,16 @@ class RunStore:
         if record is None:
             raise UsageError(f"damaged or missing record of run {run_id}", remedy="clusterctl runs")
         return record
+
+    def run_ids(self) -> list[str]:
+        return [path.name for path in self.root.glob("*/") if not path.name.startswith(_UNFINISHED)]
+
+    def request_stop(self, run_id: str) -> None:
+        """From now on, no supervisor restarts the run."""
+        (self.directory(run_id) / _STOP_REQUEST).touch()
+
+    def stop_requested(self, run_id: str) -> bool:
+        return (self.directory(run_id) / _STOP_REQUEST).exists()
 
     def all(self) -> tuple[RunRecord, ...]:
         """Oldest first, without damaged records."""

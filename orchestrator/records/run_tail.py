@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.records.activity import Activity, read_activity
 from orchestrator.records.events import Event, Progress, parse_event
 from orchestrator.records.record import RunStore
 
@@ -32,13 +33,14 @@ class EventTail:
 
 
 class RunTail:
-    """`record`, `spec` and `progress` are up to date after each `poll`. `spec` belongs to the newest attempt."""
+    """`record`, `spec`, `progress` and `activity` are up to date after each `poll`. `spec` is that of the newest
+    attempt."""
 
     def __init__(self, store: RunStore, run_id: str) -> None:
         self._store = store
         self.record = store.read(run_id)
         self.spec = store.spec(run_id)
-        self.progress = Progress(self.record.steps)
+        self.progress, self.activity = Progress(self.record.steps), Activity()
         self._attempt = 0
         self._events = EventTail(store.events_file(run_id))
         self._incidents = EventTail(store.incidents_file(run_id))
@@ -52,7 +54,7 @@ class RunTail:
         while self._attempt < record.attempt:
             self._begin_attempt(self._attempt + 1)
             yield from self._update(self._read_attempt())
-        self.record = record
+        self.record, self.activity = record, read_activity(self._store.directory(record.run_id))
         if record.over or record.state in _WITHOUT_EVENTS:
             self.progress.state = record.state
 

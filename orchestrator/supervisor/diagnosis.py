@@ -27,6 +27,7 @@ DESCRIPTIONS = {
     Cause.AGENT_FAILED: "agent failed",
     Cause.DISK_FULL: "disk is full",
     Cause.LOST_CONTACT: "lost contact: power, cable, or Termux was killed",
+    Cause.PHONE_IN_USE: "takes part in another run",
     Cause.LOGIN_FAILED: "the head phone cannot log in",
     Cause.RANK_KILLED: "rank was killed",
     Cause.RANK_CRASHED: "rank crashed",

@@ -1,8 +1,7 @@
-"""What this computer does with every event of a run: update its progress, show it, and keep what it announces."""
+"""What the supervisor does with every event of a run: update its progress, write metrics, fetch what it announces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -12,17 +11,12 @@ from orchestrator.records.record import RunRecord, RunStore
 from orchestrator.records.tensorboard import TensorBoard
 from orchestrator.supervisor.checkpoint_puller import CheckpointPuller
 
-OnEvent = Callable[[Progress, Event], None]
-
 
 class EventRecorder:
-    def __init__(
-        self, store: RunStore, record: RunRecord, on_event: OnEvent, puller: CheckpointPuller | None = None
-    ) -> None:
-        """`puller`: None where another process fetches checkpoints, or none are expected."""
+    def __init__(self, store: RunStore, record: RunRecord, puller: CheckpointPuller) -> None:
         self.progress = Progress(record.steps)
         self._store, self._run_id = store, record.run_id
-        self._on_event, self._puller = on_event, puller
+        self._puller = puller
         self._incidents = Incidents(store.incidents_file(record.run_id))
 
     def __enter__(self) -> Self:
@@ -34,9 +28,8 @@ class EventRecorder:
 
     def record(self, event: Event) -> None:
         self.progress.update(event)
-        self._on_event(self.progress, event)
         self._tensorboard.write(event)
-        if event.kind == "checkpoint" and self._puller is not None:
+        if event.kind == "checkpoint":
             self._puller.pull(event)
 
     def replay(self, attempts: int) -> None:
@@ -52,4 +45,3 @@ class EventRecorder:
     def add_incident(self, kind: IncidentKind, message: str, attempt: int, **fields: object) -> None:
         event = self._incidents.add(kind, message, attempt=attempt, **fields)
         self.progress.update(event)
-        self._on_event(self.progress, event)

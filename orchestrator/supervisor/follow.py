@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
@@ -76,7 +76,7 @@ class EventsCopy:
 
 def follow(
     run_id: str, copy: Path, connect: Callable[[], PhoneConnection], on_disconnect: OnDisconnect, attempt: int = 0
-) -> Iterator[Event]:
+) -> Generator[Event]:
     """All events of an attempt from the first on, then new ones as they happen. The last one is `end`.
 
     `on_disconnect` may raise in order to stop following.

@@ -39,6 +39,7 @@ class Probe:
     error: str | None = None  # None: it answered
     sshd_down: bool = False  # the phone is on the network, its sshd is not
     agent_failed: bool = False  # the phone is on the network, its agent fails
+    in_use: bool = False  # by another run; the phone was not asked
     code: ErrorCode | None = None  # of the error
     ranks: int = 0  # processes
     frozen: bool = False
@@ -64,6 +65,8 @@ class Probe:
     @property
     def problem(self) -> Cause | None:
         """Why the phone cannot take part in an attempt; None if it can."""
+        if self.in_use:
+            return Cause.PHONE_IN_USE
         if self.agent_failed:
             return Cause.AGENT_FAILED
         if not self.answered:

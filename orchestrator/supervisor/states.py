@@ -33,7 +33,6 @@ class RunContext:
     record: RunRecord
     spec: RunSpec  # of the newest attempt
     history: FailureHistory = field(default_factory=FailureHistory)
-    was_over: bool = False  # when it was attached to: then there is nothing to do but to report how it ended
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,6 @@ class Finished:
     """The run ended, or is given up."""
 
     context: RunContext
-    diagnosis: Diagnosis | None = None  # why it is given up
 
 
 State = Following | Diagnosing | Recovering | Finished

@@ -1,17 +1,17 @@
 """Supervises a run until it ends: follows its attempts, diagnoses failures, and starts the next attempt.
 
 This is the driver: it turns what happens into events for `transition.py` and executes the actions that come back. All
-decisions are made there. The run itself needs no supervisor: if this process dies, the next one continues from what is
-recorded on this computer and held in memory on the phones.
+decisions are made there. It writes files in the directory of the run, which is all that `launch` and `attach` show. The
+run itself needs no supervisor: if this process dies, the next one continues from what is recorded on this computer and
+held in memory on the phones.
 """
 
 from __future__ import annotations
 
-import fcntl
+import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from orchestrator.launch.initial_state import InitialState
 from orchestrator.launch.next_attempt import next_attempt
 from orchestrator.launch.stage import StagingError, push_data, stage_run
 from orchestrator.launch.start import start_run
+from orchestrator.records.activity import ActivityFile
 from orchestrator.records.causes import Cause
 from orchestrator.records.checkpoints import fetch_announced
 from orchestrator.records.events import FOLLOWER_EVENTS, Event, Progress
@@ -30,9 +31,10 @@ from orchestrator.records.incidents import IncidentKind
 from orchestrator.supervisor import recovery_timing, states
 from orchestrator.supervisor.checkpoint_puller import CheckpointPuller
 from orchestrator.supervisor.diagnosis import Diagnosis, diagnose_failure
-from orchestrator.supervisor.event_recorder import EventRecorder, OnEvent
+from orchestrator.supervisor.event_recorder import EventRecorder
+from orchestrator.supervisor.final_checkpoint import collect_with_retries
 from orchestrator.supervisor.follow import FollowRefusedError, follow
-from orchestrator.supervisor.probe import probe_phones, terminate
+from orchestrator.supervisor.probe import Probe, probe_phones, terminate
 from orchestrator.supervisor.recovery_timing import RecoveryTiming
 from orchestrator.supervisor.rejoin import RejoinMonitor
 from orchestrator.supervisor.restart_policy import lost_phones
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from orchestrator.launch.context import LaunchContext
     from orchestrator.records.record import RunRecord, RunStore
 
+log = logging.getLogger(__name__)
+
 SAVE_EVERY_S = 5.0
 REJOIN_MIN_ETA_S = 20.0  # with less training left, a restart for returning phones does not pay
 _LOG_TAIL_BYTES = 65536
@@ -60,36 +64,21 @@ class _AttemptAbandoned(Exception):  # noqa: N818  (control flow, not an error)
     """Raised inside the event stream to leave it."""
 
 
-@contextmanager
-def supervisor_lock(store: RunStore, run_id: str) -> Iterator[bool]:
-    """Whether this process may supervise the run: only one process of this computer does."""
-    with (store.directory(run_id) / "supervisor.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+class _StopRequested(Exception):  # noqa: N818  (control flow, not an error)
+    """Raised wherever the supervisor could otherwise go on with the run."""
 
 
 class Supervisor:
-    """`progress` and `diagnosis` say how the run ended."""
+    """`record` says how the run ended. It is not over if a stop was requested: `stop.py` does that."""
 
-    def __init__(
-        self,
-        launch: LaunchContext,
-        record: RunRecord,
-        on_event: OnEvent,
-        on_disconnect: Callable[[str], None],
-    ) -> None:
+    def __init__(self, launch: LaunchContext, record: RunRecord, activity: ActivityFile) -> None:
         self._launch, self._store, self._fleet = launch, launch.store, launch.fleet
-        self._on_disconnect = on_disconnect
+        self._activity = activity
         spec = self._store.spec(record.run_id, record.attempt)
-        context = RunContext(record, spec, was_over=record.over)
-        self._state: states.State = Following(context)
+        self._state: states.State = Following(RunContext(record, spec))
         self._pending: deque[states.Action] = deque()
         self._puller = CheckpointPuller(lambda event: fetch_announced(self._store, record.run_id, event, self._head))
-        self._recorder = EventRecorder(self._store, record, on_event, None if record.over else self._puller)
+        self._recorder = EventRecorder(self._store, record, self._puller)
         self._timing = RecoveryTiming()
         self._step_timeout = StepTimeout()
         self._last_event_at = self._saved_at = time.monotonic()
@@ -107,21 +96,29 @@ class Supervisor:
     def progress(self) -> Progress:
         return self._recorder.progress
 
-    @property
-    def diagnosis(self) -> Diagnosis | None:
-        return self._state.diagnosis if isinstance(self._state, Finished) else None
-
     def run(self) -> None:
-        """Return when the run has ended or is given up."""
+        """Return when the run has ended or is given up, or when a stop is requested."""
         with self._recorder:
             try:
                 self._recorder.replay(self.record.attempt)
                 while not isinstance(self._state, Finished):
                     self._follow_attempt()
                     self._execute_pending()
+                self._collect_checkpoint()
+            except _StopRequested:
+                log.info("%s: a stop was requested", self.record.run_id)
             finally:
                 self._save()
+
+    def _collect_checkpoint(self) -> None:
+        """Before the record says that the run is over: whoever waits for that finds the checkpoint."""
+        if (announced := self.progress.checkpoint) is None:
+            return
+        self._activity.report(f"fetching {announced.text('file')}: {(announced.number('bytes') or 0) / 1e6:,.0f} MB")
         self._puller.close()
+        if reason := collect_with_retries(self._launch, self.record, self.progress):
+            message = f"could not fetch the last checkpoint: {reason}; try: clusterctl attach {self.record.run_id}"
+            self._add_incident(IncidentKind.CHECKPOINT_MISSING, message)
 
     # ------------------------------------------------------------------------------------------ events and actions
 
@@ -131,6 +128,7 @@ class Supervisor:
 
     def _execute_pending(self) -> None:
         while self._pending:
+            self._check_stop()
             self._execute_next()
 
     def _dispatch_in_stream(self, event: states.SupervisorEvent) -> None:
@@ -143,6 +141,16 @@ class Supervisor:
         answer = self._execute(self._pending.popleft())
         if answer is not None:
             self._dispatch(answer)
+
+    def _check_stop(self) -> None:
+        if self._store.stop_requested(self.record.run_id):
+            raise _StopRequested
+
+    def _sleep(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self._check_stop()
+            time.sleep(min(left, 0.5))
 
     @property
     def _abandoned(self) -> bool:
@@ -192,19 +200,20 @@ class Supervisor:
         self._rejoin = RejoinMonitor(self._fleet, record.run_id, lost, context.history)
         copy = self._store.events_file(record.run_id, record.attempt)
         try:
-            for event in follow(record.run_id, copy, self._head, self._stream_broken, record.attempt):
-                self._hear(event)
+            with closing(follow(record.run_id, copy, self._head, self._stream_broken, record.attempt)) as events:
+                for event in events:
+                    self._hear(event)
         except _AttemptAbandoned:
             return
         except FollowRefusedError as error:
-            if not record.attempt:
-                raise
-            self._dispatch(states.FollowRefused(Diagnosis(Cause.NOT_FOLLOWED, detail=error.message)))
+            self._dispatch(states.FollowRefused(_diagnose_refusal(record, error)))
             return
         self._dispatch(states.AttemptEnded(self.progress.state))
 
     def _hear(self, event: Event) -> None:
         self._recorder.record(event)
+        if event.kind == "heartbeat":
+            self._check_stop()
         if event.kind not in FOLLOWER_EVENTS:
             self._last_event_at = time.monotonic()
             self._step_timeout.record_activity()
@@ -212,6 +221,7 @@ class Supervisor:
             self._step_timeout.record_step(event.number("step_s"))
             self._dispatch_in_stream(states.StepCompleted(self.progress.step))
             self._timing.reset()
+            self._activity.clear()
         elif event.kind not in FOLLOWER_EVENTS:
             self._dispatch_in_stream(states.RunReported())
         if event.kind in _LAST_EVENTS:
@@ -229,10 +239,13 @@ class Supervisor:
             self._dispatch_in_stream(states.StepOverdue())
         waiting = isinstance(self._state, Following) and self._state.stepped and not self._state.yielding
         if waiting and (self.progress.eta_s or 0.0) > REJOIN_MIN_ETA_S and (phones := self._rejoin.poll()):
-            self._dispatch_in_stream(states.PhonesReturned(phones))
+            in_use = phones_in_use(self._store, self.record.run_id)
+            if free := tuple(phone for phone in phones if phone.name not in in_use):
+                self._dispatch_in_stream(states.PhonesReturned(free))
 
     def _stream_broken(self, error: PhoneError) -> None:
-        self._on_disconnect(error.message)
+        self._check_stop()
+        self._activity.report_problem(f"connection to the run lost ({error.message}); retrying")
         self._dispatch_in_stream(states.StreamBroken())
         if self._abandoned:
             raise _AttemptAbandoned
@@ -269,8 +282,11 @@ class Supervisor:
     # -------------------------------------------------------------------------------------------------- recovering
 
     def _terminate_attempt(self, action: states.TerminateAttempt) -> states.AttemptTerminated:
-        time.sleep(action.pause_s)
+        self._sleep(action.pause_s)
+        in_use = phones_in_use(self._store, self.record.run_id)
+        busy = [phone for phone in self._fleet.phones if phone.name in in_use]
         known = {probe.phone: probe for probe in action.unreachable}
+        known.update({phone: Probe(phone, in_use=True) for phone in busy})
         asked = [phone for phone in self._fleet.phones if phone not in known]
         known.update({probe.phone: probe for probe in terminate(self._fleet, self.record.run_id, asked)})
         self._timing.end_phase(recovery_timing.TERMINATION)
@@ -278,11 +294,13 @@ class Supervisor:
 
     def _start_attempt(self, action: states.StartAttempt) -> states.AttemptStarted | states.StartFailed:
         record, spec = self.record.with_figures(self.progress), self.spec
+        self._activity.clear()
         try:
             upcoming, start = self._prepare_attempt(spec, action)
             record, spec = self._store.begin_attempt(record, upcoming), upcoming
             stage_run(self._launch, spec, start)
             self._timing.end_phase(recovery_timing.STAGING)
+            self._check_stop()
             start_run(self._launch, spec)
             self._timing.end_phase(recovery_timing.START)
         except ClusterctlError as error:
@@ -326,6 +344,7 @@ class Supervisor:
         self._add_incident(action.kind, action.message, **fields)
 
     def _add_incident(self, kind: IncidentKind, message: str, **fields: object) -> None:
+        log.info("%s: %s", self.record.run_id, message)
         self._recorder.add_incident(kind, message, self.record.attempt, **fields)
 
     def _head(self) -> PhoneConnection:
@@ -333,7 +352,21 @@ class Supervisor:
 
     def _save(self) -> None:
         self._saved_at = time.monotonic()
-        self._store.save(self.record.with_progress(self.progress))
+        recovering = isinstance(self._state, states.Recovering)  # then the events know less than the record
+        record = self.record.with_figures if recovering else self.record.with_progress
+        self._store.save(record(self.progress))
+
+
+def phones_in_use(store: RunStore, run_id: str) -> frozenset[str]:
+    """Phones of other runs: a run that was interrupted does not claim back what another one uses now."""
+    others = [record for record in store.all() if record.run_id != run_id and not record.over]
+    return frozenset(name for record in others if record.state != "interrupted" for name in record.phones)
+
+
+def _diagnose_refusal(record: RunRecord, error: FollowRefusedError) -> Diagnosis:
+    if record.state == "staging":
+        return Diagnosis(Cause.NOT_FOLLOWED, detail="never started: the launch was interrupted", permanent=True)
+    return Diagnosis(Cause.NOT_FOLLOWED, detail=error.message)
 
 
 def _diagnose_start(error: ClusterctlError) -> Diagnosis:

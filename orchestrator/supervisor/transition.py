@@ -70,7 +70,7 @@ def _while_following(state: Following, event: SupervisorEvent, now: float) -> De
         case states.AttemptEnded() if event.run_state in _FAILED:
             failed = replace(state, fault_seen_at=now)
             return Diagnosing(failed, states.Question.ATTEMPT_FAILED), (states.ExamineFailure(),)
-        case states.AttemptEnded() if event.run_state == "yielded" and not context.was_over:
+        case states.AttemptEnded() if event.run_state == "yielded":
             return _restart(state, None, now)
         case states.AttemptEnded():
             return Finished(context), ()
@@ -143,8 +143,6 @@ def _detected(following: Following, failure: Diagnosis, now: float) -> Decision:
 def _recover(before: Following | Recovering, failure: Diagnosis, now: float) -> Decision:
     """Restart the run unless it may not be restarted any more."""
     context = before.context
-    if context.was_over:
-        return Finished(context, failure), ()
     context = replace(context, history=context.history.after_failure(failure))
     if refusal := restart_limit_reached(context.record, context.history, failure):
         return _give_up(context, refusal, failure)
@@ -208,5 +206,4 @@ def _wait_for_phones(state: Recovering, diagnosis: Diagnosis) -> Decision:
 def _give_up(context: RunContext, refusal: NoRestart, failure: Diagnosis) -> Decision:
     diagnosis = refusal.explain(failure)
     record = replace(context.record, state="failed", failure=diagnosis.to_failure())
-    finished = Finished(replace(context, record=record), diagnosis)
-    return finished, (states.SaveRecord(record), states.ReleasePhones())
+    return Finished(replace(context, record=record)), (states.ReleasePhones(),)

@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.format import format_clock
+from orchestrator.records.activity import Activity
 from orchestrator.records.events import FOLLOWER_EVENTS, Event, Progress
-from orchestrator.text import count_of
+from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err
 from orchestrator.view.run_format import (
     CURVE_WIDTH,
@@ -34,7 +35,7 @@ class LiveRunView:
         self._phases: dict[str, tuple[int, int]] = {}
         self._progress: Progress | None = None
         self._last_event_at = time.monotonic()
-        self._disconnected = ""
+        self._activity = Activity()
         self._live = Live(console=err, refresh_per_second=4, get_renderable=self._render, transient=spec is None)
 
     def __enter__(self) -> Self:
@@ -48,12 +49,14 @@ class LiveRunView:
         self._phases[what] = (done, total)
 
     def update(self, progress: Progress, event: Event) -> None:
-        self._progress, self._disconnected = progress, ""
+        self._progress = progress
         if event.kind not in FOLLOWER_EVENTS:
             self._last_event_at = time.monotonic()
 
-    def disconnected(self, why: str) -> None:
-        self._disconnected = f"connection to the run lost ({why}); retrying"
+    def refresh(self, spec: RunSpec, progress: Progress, activity: Activity) -> None:
+        """What no event reports: the phones of a new attempt, and what the supervisor is doing."""
+        self._spec, self._progress, self._activity = spec, progress, activity
+        self._phases = dict(activity.phases)
 
     def _render(self) -> RenderableType:
         lines: list[RenderableType] = [Text(format_phase(*item)) for item in self._phases.items()]
@@ -61,9 +64,11 @@ class LiveRunView:
             progress = self._progress or Progress(self._spec.steps)
             idle_s = 0.0 if progress.over else time.monotonic() - self._last_event_at
             lines.append(render_run(self._spec, progress, idle_s))
-        if self._disconnected:
-            lines.append(Text(self._disconnected, "yellow"))
+            lines += [Text(text, style) for text, style in self._supervisor_lines() if text and not progress.over]
         return Group(*lines)
+
+    def _supervisor_lines(self) -> tuple[tuple[str, str], ...]:
+        return (one_line(self._activity.doing), "dim"), (one_line(self._activity.problem), "yellow")
 
 
 def render_run(spec: RunSpec, progress: Progress, idle_s: float = 0.0) -> RenderableType:
@@ -86,7 +91,7 @@ def render_run(spec: RunSpec, progress: Progress, idle_s: float = 0.0) -> Render
     for warning in progress.warnings[-2:]:
         grid.add_row("", Text(warning, "yellow", overflow="ellipsis", no_wrap=True))
     if not progress.over:
-        grid.add_row("", Text("Ctrl-C: stop or detach. The run continues without this computer.", "dim"))
+        grid.add_row("", Text("Ctrl-C: stop or detach. The run continues in the background.", "dim"))
     return grid
 
 

@@ -6,9 +6,12 @@ import time
 from types import TracebackType
 from typing import Self
 
+from orchestrator.records.activity import Activity
 from orchestrator.records.events import Event, Progress
+from orchestrator.text import one_line
 from orchestrator.view.console import err
 from orchestrator.view.run_format import format_accuracy, format_phase, format_phone_event, format_step
+from phone_agent.contract.schema import RunSpec
 
 _STEP_LINE_EVERY_S = 5.0
 
@@ -16,6 +19,7 @@ _STEP_LINE_EVERY_S = 5.0
 class PlainRunView:
     def __init__(self) -> None:
         self._printed = 0.0
+        self._activity = Activity()
 
     def __enter__(self) -> Self:
         return self
@@ -42,5 +46,12 @@ class PlainRunView:
             self._printed = time.monotonic()
             err.print(format_step(progress), markup=False, soft_wrap=True)
 
-    def disconnected(self, why: str) -> None:
-        err.print(f"connection to the run lost ({why}); retrying", markup=False, soft_wrap=True)
+    def refresh(self, _spec: RunSpec, _progress: Progress, activity: Activity) -> None:
+        """What no event reports: what the supervisor is doing."""
+        before, self._activity = self._activity, activity
+        for what, (done, total) in activity.phases.items():
+            if before.phases.get(what) != (done, total):
+                self.phase(what, done, total)
+        for text, shown in ((activity.doing, before.doing), (activity.problem, before.problem)):
+            if text and text != shown:
+                err.print(one_line(text), markup=False, soft_wrap=True)

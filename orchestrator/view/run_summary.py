@@ -10,7 +10,7 @@ from rich.text import Text
 
 from orchestrator.format import format_clock
 from orchestrator.records.events import Progress
-from orchestrator.supervisor.diagnosis import Diagnosis
+from orchestrator.records.record import Failure
 from orchestrator.text import count_of
 from orchestrator.view.console import next_step, out
 from orchestrator.view.run_format import STATE_STYLE, format_accuracy
@@ -19,15 +19,13 @@ from phone_agent.contract.schema import RunSpec
 _PLAN_FIELDS = ("algorithm", "group", "wire", "bucket_bytes", "predicted_s", "limit_s")
 
 
-def print_summary(
-    spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None, checkpoint: Path | None = None
-) -> None:
+def print_summary(spec: RunSpec, progress: Progress, failure: Failure | None, checkpoint: Path | None = None) -> None:
     where = f"{progress.step} of {count_of(progress.steps, 'step')} on {count_of(spec.ranks, 'phone')}"
     out.print(Text.assemble((progress.state, STATE_STYLE.get(progress.state, "")), f"  {spec.run_id}  {where}"))
     out.print(f"  {_outcome(progress)}", markup=False)
-    if diagnosis is not None:
-        out.print(Text(f"  {diagnosis.headline}", "bold red"), soft_wrap=True)
-        for line in diagnosis.log_tail:
+    if failure is not None:
+        out.print(Text(f"  {failure.headline}", "bold red"), soft_wrap=True)
+        for line in failure.log_tail:
             out.print(Text(f"  | {line}", "dim"), soft_wrap=True)
     if communication := _communication(progress):
         out.print(f"  {communication}", markup=False, soft_wrap=True)
@@ -35,15 +33,14 @@ def print_summary(
         out.print(f"  checkpoint: {checkpoint}", markup=False, soft_wrap=True)
         next_step(f"clusterctl eval {spec.run_id}", "evaluate it")
         next_step(f"clusterctl export {spec.run_id}", "export it")
-    if diagnosis is not None and not diagnosis.permanent:
-        next_step("clusterctl doctor" + (f" --limit {diagnosis.phone}" if diagnosis.phone else ""), "find the cause")
+    if failure is not None and not failure.permanent:
+        next_step("clusterctl doctor" + (f" --limit {failure.phone}" if failure.phone else ""), "find the cause")
     next_step(f"clusterctl collect-logs {spec.run_id}", "logs")
 
 
 def summary_json(
-    spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None, checkpoint: Path | None = None
+    spec: RunSpec, progress: Progress, failure: Failure | None, checkpoint: Path | None = None
 ) -> dict[str, Any]:
-    blamed = diagnosis.rank if diagnosis else None
     return {
         "run_id": spec.run_id,
         "state": progress.state,
@@ -66,14 +63,14 @@ def summary_json(
         "line_rate_fraction": progress.line_rate_fraction,
         "warnings": progress.warnings,
         "batch_changes": [asdict(change) for change in progress.batch_changes],
-        "error": diagnosis
+        "error": failure
         and {
-            "cause": diagnosis.cause,
-            "message": diagnosis.message,
-            "phone": blamed and blamed.phone,
-            "switch": blamed and blamed.switch,
-            "port": blamed and blamed.port,
-            "log": list(diagnosis.log_tail),
+            "cause": failure.cause,
+            "message": failure.message,
+            "phone": failure.phone,
+            "switch": failure.switch,
+            "port": failure.port,
+            "log": list(failure.log_tail),
         },
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from orchestrator.records.run_tail import RunTail
 from orchestrator.view.console import err
@@ -12,6 +13,7 @@ from phone_agent.contract.schema import RunSpec
 
 RunView = LiveRunView | PlainRunView
 _POLL_S = 0.2
+_SUPERVISOR_CHECK_S = 3.0
 
 
 def open_run_view(spec: RunSpec | None = None) -> RunView:
@@ -19,11 +21,16 @@ def open_run_view(spec: RunSpec | None = None) -> RunView:
     return LiveRunView(spec) if err.is_terminal else PlainRunView()
 
 
-def watch_run(tail: RunTail, view: RunView) -> RunTail:
-    """Show a run that another process supervises, from its files, until it is over."""
+def watch_run(tail: RunTail, view: RunView, ensure_supervisor: Callable[[], object]) -> None:
+    """Show a run from its files until it is over. Starts its supervisor again should that have died."""
+    checked_at = time.monotonic()
     while True:
         for event in tail.poll():
             view.update(tail.progress, event)
+        view.refresh(tail.spec, tail.progress, tail.activity)
         if tail.record.over:
-            return tail
+            return
+        if time.monotonic() - checked_at > _SUPERVISOR_CHECK_S:
+            ensure_supervisor()
+            checked_at = time.monotonic()
         time.sleep(_POLL_S)

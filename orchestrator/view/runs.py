@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -15,22 +15,24 @@ from orchestrator.view.run_format import STATE_STYLE
 from orchestrator.view.table import Column, FitTable, print_table
 
 
-def print_runs(console: Console, records: Sequence[RunRecord], unanswered: Collection[str]) -> None:
+def print_runs(console: Console, records: Sequence[RunRecord], problems: Mapping[str, str]) -> None:
+    """`problems`: why the supervisor cannot follow a run at the moment, by run; empty if it can."""
     if not records:
         console.print("No runs yet.")
         next_step("clusterctl launch")
         return
-    print_table(console, render_runs(records, unanswered))
+    print_table(console, render_runs(records, {run_id for run_id, problem in problems.items() if problem}))
     for record in records[-3:]:
         if record.failure:
             line = f"{record.run_id}: {one_line(record.failure.headline)}"
             console.print(Text(line, "red"), soft_wrap=True)
-    if unanswered:
-        console.print(Text("? = head phone not reachable: last known state", "yellow"))
+    for run_id, problem in problems.items():
+        if problem:
+            console.print(Text(f"{run_id}: last known state; {one_line(problem)}", "yellow"), soft_wrap=True)
 
 
 def render_runs(records: Sequence[RunRecord], unanswered: Collection[str]) -> FitTable:
-    """`unanswered`: runs whose head phone does not answer."""
+    """`unanswered`: runs that cannot be followed at the moment."""
     table = FitTable(
         "run",
         "state",

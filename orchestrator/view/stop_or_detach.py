@@ -33,6 +33,6 @@ def print_stopped(record: RunRecord) -> None:
 
 
 def print_detached(run_id: str) -> None:
-    err.print(f"Detached. {run_id} continues on the phones.", markup=False)
+    err.print(f"Detached. {run_id} continues; its supervisor restarts it when a phone fails.", markup=False)
     next_step(f"clusterctl attach {run_id}", "watch it")
     next_step(f"clusterctl stop {run_id}", "stop it")

@@ -244,6 +244,7 @@ def test_data_placement_reaches_staging(
         raise ReachedError(replicate)
 
     monkeypatch.setattr("orchestrator.launch.stage.push_data", push_data)
+    monkeypatch.setattr("orchestrator.supervisor.service.start_supervisor", lambda *_: None)
     ended = launch("--data", "synthetic", *flags)
     assert isinstance(ended.exception, ReachedError)
     assert ended.exception.args == (replicate,)

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from orchestrator.records.activity import ActivityFile
 from orchestrator.records.causes import Cause
 from orchestrator.records.events import Event
 from orchestrator.records.record import RunRecord, RunStore
 from orchestrator.supervisor import supervisor as module
-from orchestrator.supervisor.supervisor import Supervisor, supervisor_lock
+from orchestrator.supervisor.follow import FollowRefusedError
+from orchestrator.supervisor.run_lock import run_lock
+from orchestrator.supervisor.supervisor import Supervisor, phones_in_use
+from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.launch.samples import event
 from tests.orchestrator.supervisor.samples import FOUR, SPEC
 
@@ -24,16 +28,14 @@ if TYPE_CHECKING:
 NO_ROUTE = "ssh: connect to host 10.77.2.2 port 8022: No route to host\n"
 
 
-def supervise(store: RunStore, record: RunRecord, log: str = "") -> tuple[Supervisor, list[str]]:
-    """Run a supervisor whose head phone has this log of mpirun. Also returns the kinds of events that it showed."""
+def supervise(store: RunStore, record: RunRecord, log: str = "") -> RunRecord:
+    """Run a supervisor whose head phone has this log of mpirun. No phone answers anything else."""
     head = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(stdout=log))
-    fleet = SimpleNamespace(phones=FOUR, connection=lambda _phone: head)
+    fleet = SimpleNamespace(phones=FOUR, connection=lambda _phone: head, map=lambda *_, **__: ())
     cluster = SimpleNamespace(phone=lambda name: next(phone for phone in FOUR if phone.name == name))
     context = cast("LaunchContext", SimpleNamespace(store=store, fleet=fleet, cluster=cluster))
-    shown: list[str] = []
-    made = Supervisor(context, record, lambda _, event: shown.append(event.kind), lambda _: None)
-    made.run()
-    return made, shown
+    Supervisor(context, record, ActivityFile(store.directory(record.run_id))).run()
+    return store.read(record.run_id)
 
 
 def follow_nothing_but_the_end(state: str) -> Any:
@@ -50,27 +52,52 @@ def store(tmp_path: Path) -> RunStore:
 
 def test_a_finished_run_is_recorded(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "follow", follow_nothing_but_the_end("done"))
-    done, _ = supervise(store, store.create(SPEC))
-    assert (done.progress.state, done.diagnosis) == ("done", None)
-    assert store.find(None).state == "done"
+    done = supervise(store, store.create(SPEC))
+    assert (done.state, done.failure) == ("done", None)
 
 
 def test_the_error_of_an_earlier_attempt_is_not_blamed_for_one_that_never_started(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "follow", follow_nothing_but_the_end("failed"))
-    first = store.create(SPEC)
+    first = replace(store.create(SPEC), max_restarts=0)
     store.events_file(SPEC.run_id).write_bytes(
         event("error", 1.0, phone="p2-01", rank=2, message="sample 3 is damaged", code="data_damaged")
     )
-    second = replace(store.begin_attempt(first, replace(SPEC, attempt=1)), state="failed")
-    failed, shown = supervise(store, second, NO_ROUTE)
-    assert failed.diagnosis is not None
-    assert (failed.diagnosis.cause, failed.diagnosis.phone) == (Cause.LOGIN_FAILED, "p2-02")
-    assert shown == ["error", "end"], "events of the first attempt are replayed"
+    failed = supervise(store, store.begin_attempt(first, replace(SPEC, attempt=1)), NO_ROUTE)
+    assert failed.failure is not None
+    assert (failed.state, failed.failure.cause, failed.failure.phone) == ("failed", Cause.LOGIN_FAILED, "p2-02")
 
 
-def test_only_one_process_supervises(store: RunStore) -> None:
+def test_a_run_to_be_stopped_is_not_restarted(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "follow", follow_nothing_but_the_end("failed"))
+    record = replace(store.create(SPEC), max_restarts=20)
+    store.request_stop(SPEC.run_id)
+    left = supervise(store, record, NO_ROUTE)
+    assert (left.attempt, left.over, left.restarts) == (0, False, 0)
+
+
+def test_a_run_that_its_launch_never_started_has_failed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Iterator[Event]:
+        yield from ()
+        raise FollowRefusedError("not started", code=ErrorCode.NOT_STARTED)
+
+    monkeypatch.setattr(module, "follow", refuse)
+    failed = supervise(store, replace(store.create(SPEC), max_restarts=20))
+    assert failed.failure is not None
+    assert (failed.state, failed.failure.message) == ("failed", "never started: the launch was interrupted")
+
+
+def test_an_interrupted_run_does_not_claim_phones_of_another_run(store: RunStore) -> None:
+    one, two = (replace(SPEC, run_id=f"{SPEC.run_id[:-1]}{digit}") for digit in "12")
+    first, second = store.create(one), store.create(two)
+    store.save(replace(first, state="interrupted", phones=("p1-01",)))
+    store.save(replace(second, state="running", phones=("p1-02",)))
+    assert phones_in_use(store, one.run_id) == {"p1-02"}
+    assert phones_in_use(store, two.run_id) == frozenset()
+
+
+def test_only_one_at_a_time_acts_on_a_run(store: RunStore) -> None:
     run_id = store.create(SPEC).run_id
-    with supervisor_lock(store, run_id) as first, supervisor_lock(store, run_id) as second:
+    with run_lock(store, run_id) as first, run_lock(store, run_id) as second:
         assert (first, second) == (True, False)

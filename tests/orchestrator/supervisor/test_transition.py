@@ -52,7 +52,6 @@ from tests.orchestrator.supervisor.samples import FOUR, KILLED, SPEC, idle, reco
 
 NOW = 1000.0
 CONTEXT = RunContext(record(), SPEC)
-WAS_OVER = replace(CONTEXT, was_over=True)
 FOLLOWING = Following(CONTEXT)
 TRAINING = Following(CONTEXT, stepped=True)
 SUSPICIOUS = replace(FOLLOWING, fault_seen_at=990.0)
@@ -127,12 +126,8 @@ def decide(state: State, event: SupervisorEvent) -> tuple[State, list[type[Actio
             RECOVERING,
             StartFailed(record(attempt=1), SECOND, replace(START_FAILED, permanent=True)),
             Finished,
-            [SaveRecord, ReleasePhones],
+            [ReleasePhones],
         ),
-        # A run that was over before it was attached to
-        (Following(WAS_OVER), AttemptEnded("failed"), Diagnosing, [ExamineFailure]),
-        (Following(WAS_OVER), AttemptEnded("yielded"), Finished, []),
-        (Diagnosing(Following(WAS_OVER), Question.ATTEMPT_FAILED), FailureExamined(KILLED), Finished, [EndDetection]),
         # Events that a state does not expect
         (FOLLOWING, AttemptStarted(record(attempt=1), SECOND), Following, []),
         (stalled(), StepOverdue(), Diagnosing, []),

@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from orchestrator.records.activity import Activity
 from orchestrator.records.events import Event, Progress, parse_event
 from orchestrator.view.run_format import format_step, sparkline
 from orchestrator.view.run_live import LiveRunView, render_run
@@ -116,9 +117,10 @@ def test_live_view_draws_before_the_first_event(monkeypatch: pytest.MonkeyPatch)
     with LiveRunView(None) as view:
         view.phase("checking", 2, 4)
     with LiveRunView(spec()) as view:
-        view.disconnected("no route")
         view.update(progress_after(STEP), parsed_event(STEP))
+        view.refresh(spec(), progress_after(STEP), Activity(problem="no route; retrying"))
     text = "\n".join(drawn(console))
+    assert "no route; retrying" in text
     assert "checking 4 phones: 2 of 4" in text
     assert "5/20" in text
 
@@ -136,6 +138,17 @@ def test_plain_view_prints_lines_without_escape_sequences(monkeypatch: pytest.Mo
     assert lines[0] == "checking 4 phones: done"
     assert lines[1] == "warning: p1-01: \\x1b[31mhot"
     assert lines[2].startswith("step 5/20  loss 1.2500  640 images/s")
+
+
+def test_plain_view_prints_what_the_supervisor_does_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=80)
+    monkeypatch.setattr("orchestrator.view.run_plain.err", console)
+    with PlainRunView() as view:
+        for phases in ({"staging on": (1, 4)}, {"staging on": (4, 4)}, {"staging on": (4, 4), "starting on": (0, 4)}):
+            view.refresh(spec(), Progress(20), Activity(phases))
+        for _ in range(2):
+            view.refresh(spec(), Progress(20), Activity(problem="no route\x1b[2J"))
+    assert drawn(console) == ["staging on 4 phones: done", "no route\\x1b[2J"]
 
 
 def test_a_step_without_readings_is_still_a_line() -> None:

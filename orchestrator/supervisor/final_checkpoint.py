@@ -1,0 +1,49 @@
+"""The last checkpoint of a run that has ended: brought to this computer, then removed from the phones."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import ClusterctlError, PhoneError
+from orchestrator.records.checkpoints import CheckpointInfo, FetchError, fetch_last, remove_from_phones
+
+if TYPE_CHECKING:
+    from orchestrator.launch.context import LaunchContext
+    from orchestrator.records.events import Progress
+    from orchestrator.records.record import RunRecord, RunStore
+
+_PAUSES_S = (1.0, 3.0, 10.0)  # before each further try
+
+
+def local_checkpoint(store: RunStore, run_id: str, progress: Progress) -> Path | None:
+    """The last checkpoint that the run announced, if it is on this computer."""
+    info = CheckpointInfo.from_event(progress.checkpoint) if progress.checkpoint else None
+    path = store.directory(run_id) / info.name if info else None
+    return path if path and path.exists() else None
+
+
+def collect_checkpoint(launch: LaunchContext, record: RunRecord, progress: Progress) -> Path | None:
+    """None if the run announced none. Raises FetchError, PhoneError or OSError."""
+    head = launch.cluster.phone(record.head)
+    path = fetch_last(launch.store, record.run_id, progress, lambda: launch.fleet.connection(head))
+    if path is not None and progress.state == "done":
+        remove_from_phones(launch.store, record, launch.fleet)
+    return path
+
+
+def collect_with_retries(launch: LaunchContext, record: RunRecord, progress: Progress) -> str:
+    """Why it did not arrive; empty if it did. Only a run that is done is worth waiting for."""
+    pauses = _PAUSES_S if progress.state == "done" else ()
+    for pause in (*pauses, None):
+        try:
+            collect_checkpoint(launch, record, progress)
+        except (FetchError, PhoneError, OSError) as error:
+            reason = error.message if isinstance(error, ClusterctlError) else error.strerror or str(error)
+            if pause is None:
+                return reason
+            time.sleep(pause)
+        else:
+            break
+    return ""

@@ -1,0 +1,35 @@
+"""The supervisor process of a cluster, in one line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from orchestrator.records.record import RunRecord
+from orchestrator.supervisor.status import SupervisorStatus
+from orchestrator.text import count_of
+from orchestrator.view.console import next_step
+
+
+def print_supervisor(console: Console, status: SupervisorStatus | None, unfinished: Sequence[RunRecord]) -> None:
+    """Nothing if there is neither a supervisor nor a run that needs one."""
+    if status is not None:
+        console.print(Text(format_supervisor(status), "dim"), soft_wrap=True)
+    elif unfinished:
+        count = count_of(unfinished, "unfinished run")
+        console.print(Text(f"no supervisor for {count}: nobody restarts it when a phone fails", "yellow"))
+        next_step(f"clusterctl attach {unfinished[-1].run_id}", "start the supervisor")
+
+
+def format_supervisor(status: SupervisorStatus) -> str:
+    since = f" since {time.strftime('%H:%M', time.localtime(status.started))}" if status.started else ""
+    return f"supervisor: process {status.pid}{since}, {', '.join(status.runs) or 'no run'}"
+
+
+def supervisor_json(status: SupervisorStatus | None) -> dict[str, Any] | None:
+    return None if status is None else asdict(status)
