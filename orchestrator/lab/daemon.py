@@ -1,6 +1,6 @@
 """The lab daemon: the single process that holds a lab together.
 
-    python -m orchestrator.lab.daemon LAB_DIR REPORT_FD LOCK_FD
+    python -m orchestrator.lab.daemon LAB_DIR REPORT_FD LOCK_FD NETWORK_FD
 
 The daemon is process 1 of a PID namespace and owns the network and mount namespaces of the lab. Everything else in the
 lab runs inside, so when the daemon ends, by `lab down` or by a crash, the kernel removes the rest.
@@ -16,7 +16,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,14 +35,14 @@ _POLL_S = 2.0
 @dataclass
 class LabDaemon:
     rack: VirtualRack
+    selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
 
     def serve(self, server: socket.socket) -> NoReturn:
-        selector = selectors.DefaultSelector()
-        selector.register(server, selectors.EVENT_READ, self._handle_client)
-        selector.register(wake_on_child_exit(), selectors.EVENT_READ, self._reap)
+        self.selector.register(server, selectors.EVENT_READ, self._accept)
+        self.selector.register(wake_on_child_exit(), selectors.EVENT_READ, self._reap)
         self.rack.reap()
         while self.rack.lab.daemon_lock.exists():  # once the lab directory is deleted, no command can stop the daemon
-            for key, _ in selector.select(_POLL_S):
+            for key, _ in self.selector.select(_POLL_S):
                 key.data(key.fileobj)
         sys.exit(0)
 
@@ -50,8 +50,13 @@ class LabDaemon:
         wake.recv(4096)
         self.rack.reap()
 
-    def _handle_client(self, server: socket.socket) -> None:
+    def _accept(self, server: socket.socket) -> None:
+        """The request may take a while to come: a client that is stopped must not block the others."""
         client, _ = server.accept()
+        self.selector.register(client, selectors.EVENT_READ, self._handle_client)
+
+    def _handle_client(self, client: socket.socket) -> None:
+        self.selector.unregister(client)
         files: list[int] = []
         with client:
             try:
@@ -121,7 +126,7 @@ def _build(lab: LabLayout, spec: LabSpec, report: socket.socket) -> VirtualRack:
     return rack
 
 
-def _run(lab: LabLayout, report: socket.socket, lock_fd: int) -> None:
+def _run(lab: LabLayout, report: socket.socket, lock_fd: int, network_fd: int) -> None:
     spec = LabSpec.from_json(lab.spec.read_text())
     if spec.mode is Mode.LOOPBACK:
         syscalls.set_child_subreaper()
@@ -129,6 +134,7 @@ def _run(lab: LabLayout, report: socket.socket, lock_fd: int) -> None:
         create_lab_namespaces(spec.mode, spec.config.arch)
     process_lock.acquire(lab.daemon_lock)
     os.close(lock_fd)
+    os.set_inheritable(network_fd, False)  # noqa: FBT003 (takes no keyword)
     rack = _build(lab, spec, report)
     server = ipc.serve(lab.root)
     ipc.send(report, {"ready": True})
@@ -139,7 +145,7 @@ def _run(lab: LabLayout, report: socket.socket, lock_fd: int) -> None:
 def main() -> None:
     report = socket.socket(fileno=int(sys.argv[2]))
     try:
-        _run(LabLayout(Path(sys.argv[1])), report, int(sys.argv[3]))
+        _run(LabLayout(Path(sys.argv[1])), report, int(sys.argv[3]), int(sys.argv[4]))
     except (OSError, ClusterctlError, ValueError) as error:
         traceback.print_exc()
         with contextlib.suppress(OSError):

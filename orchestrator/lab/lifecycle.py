@@ -50,12 +50,14 @@ def up(config: LabConfig, on_event: Callable[[str], None]) -> LabUpResult:
         mode, fallback_reasons = modes.select_mode(config.arch)
         programs = userland.ensure_userland(on_event) if config.arch.is_emulated else Path("/")
         _remove(lab_dir())
-        spec = LabSpec(mode, config, modes.find_free_octet(mode))
-        try:
-            _build(spec, programs, lock_fd, on_event)
-        except BaseException:
-            _remove(lab_dir())
-            raise
+        octet, reservation = modes.reserve_network(mode)
+        spec = LabSpec(mode, config, octet)
+        with reservation:
+            try:
+                _build(spec, programs, (lock_fd, reservation.fileno()), on_event)
+            except BaseException:
+                _remove(lab_dir())
+                raise
         return LabUpResult(spec, tuple(fallback_reasons), already_running=False)
 
 
@@ -81,7 +83,7 @@ def _require_same_config(running: LabConfig, requested: LabConfig) -> None:
         raise UsageError(f"another lab is running: {running}", remedy="clusterctl lab down")
 
 
-def _build(spec: LabSpec, programs: Path, lock_fd: int, on_event: Callable[[str], None]) -> None:
+def _build(spec: LabSpec, programs: Path, inherited: tuple[int, int], on_event: Callable[[str], None]) -> None:
     lab = LabLayout(lab_dir())
     state = ClusterState(CLUSTER_NAME)
     ensure_keypair(state.host_key, "clusterctl lab")
@@ -94,7 +96,7 @@ def _build(spec: LabSpec, programs: Path, lock_fd: int, on_event: Callable[[str]
     for file in (lab.daemon_lock, lab.phones_lock):
         file.touch(mode=0o600)
     on_event(f"starting {spec.config.phones} phones")
-    _start_daemon(lab, lock_fd)
+    _start_daemon(lab, *inherited)
     if missing := wait_for_sshd(lab.root, (phone.name for phone in spec.phones)):
         raise ClusterctlError(f"sshd did not start on {', '.join(missing)}: {_last_line(lab.phone(missing[0]).log)}")
     _write_atomically(lab_inventory(), dump(spec.cluster(lab.root, lab_inventory())))
@@ -107,20 +109,22 @@ def _write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _start_daemon(lab: LabLayout, lock_fd: int) -> None:
+def _start_daemon(lab: LabLayout, lock_fd: int, network_fd: int) -> None:
     """Start the daemon and return when all phones are up.
 
-    The daemon inherits `lock_fd`, which keeps other lab commands out until it holds its own lock.
+    The daemon inherits `lock_fd`, which keeps other lab commands out until it holds its own lock, and `network_fd`,
+    which reserves the addresses of the lab as long as it runs.
     """
     here, there = ipc.pair()
-    command = [sys.executable, "-m", "orchestrator.lab.daemon", str(lab.root), str(there.fileno()), str(lock_fd)]
+    inherited = [there.fileno(), lock_fd, network_fd]
+    command = [sys.executable, "-m", "orchestrator.lab.daemon", str(lab.root), *map(str, inherited)]
     with here, lab.log.open("wb") as log:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            pass_fds=[there.fileno(), lock_fd],
+            pass_fds=inherited,
             start_new_session=True,
         )
         there.close()

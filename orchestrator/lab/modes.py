@@ -44,9 +44,28 @@ def _forced_mode(name: str, arch: Arch) -> tuple[Mode, list[str]]:
     return mode, [f"{MODE_VARIABLE}={name} is set"]
 
 
-def find_free_octet(mode: Mode) -> int:
-    """The second octet of the lab's addresses. Loopback labs share one interface, so each needs its own 127.N."""
-    return next(octet for octet in range(FIRST_OCTET, 256) if mode is not Mode.LOOPBACK or _is_free(f"127.{octet}.1.1"))
+def reserve_network(mode: Mode) -> tuple[int, socket.socket]:
+    """The second octet of the lab's addresses, and a socket that reserves them until all its copies are closed.
+
+    Loopback labs share one interface, so each needs its own 127.N. Other labs have their own network.
+    """
+    reservation = socket.socket(socket.AF_UNIX)
+    if mode is not Mode.LOOPBACK:
+        return FIRST_OCTET, reservation
+    free = (octet for octet in range(FIRST_OCTET, 256) if _is_free(f"127.{octet}.1.1") and _reserve(reservation, octet))
+    if (octet := next(free, None)) is None:
+        reservation.close()
+        raise UsageError("all networks for loopback labs are in use", remedy="clusterctl lab down, for one of the labs")
+    return octet, reservation
+
+
+def _reserve(reservation: socket.socket, octet: int) -> bool:
+    """Whether no other lab has this network. An abstract socket needs no file and ends with its processes."""
+    try:
+        reservation.bind(f"\0clusterctl-lab-127.{octet}")
+    except OSError:
+        return False
+    return True
 
 
 def _is_free(address: str) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.lab import programs
+from orchestrator.lab import ipc, programs
+from orchestrator.lab.client import lab_status
 from orchestrator.lab.config import Arch
 from orchestrator.paths import ClusterState
 from orchestrator.process_lock import holder
@@ -26,6 +28,15 @@ def test_up_with_the_same_config_changes_nothing(any_lab: TestLab) -> None:
     done = any_lab.clusterctl("lab", "up", "--phones", "3", "--switches", "2")
     assert "already running" in done.stderr
     assert holder(any_lab.directory / "daemon.lock") == daemon
+
+
+def test_a_client_that_is_stopped_before_its_request_does_not_block_others(loopback_lab: TestLab) -> None:
+    with ipc.connect(loopback_lab.directory) as stopped, ThreadPoolExecutor(1) as other:
+        waiting = other.submit(lab_status, loopback_lab.directory)
+        finished, _ = wait([waiting], timeout=20)
+        ipc.send(stopped, {"op": "status"})  # continues; also ends the other request if it had to wait
+        assert len(ipc.receive(stopped)[0]["phones"]) == 3
+    assert finished == {waiting}
 
 
 @pytest.mark.parametrize("flag", [("--phones", "4"), ("--rate", "100mbit"), ("--disk", "2g")])

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.lab.modes import MODE_VARIABLE, select_mode, unavailable_reason
+from orchestrator.lab.modes import MODE_VARIABLE, reserve_network, select_mode, unavailable_reason
 from orchestrator.lab.spec import Mode
 from tests.labs import CLUSTERCTL, TestLab, running_lab
 
@@ -64,3 +64,24 @@ def test_two_loopback_labs_do_not_interfere(loopback_lab: TestLab) -> None:
         assert other.phone("p1-01")["address"] != loopback_lab.phone("p1-01")["address"]
         other.on("p1-01", "touch", "here")
         assert loopback_lab.on("p1-01", "ls").stdout == ""
+
+
+def test_two_loopback_labs_that_start_together_get_their_own_networks() -> None:
+    first, reservation = reserve_network(Mode.LOOPBACK)
+    with reservation:
+        second, other = reserve_network(Mode.LOOPBACK)
+        other.close()
+    third, again = reserve_network(Mode.LOOPBACK)
+    again.close()
+    assert (first != second, third) == (True, first)
+
+
+def test_a_loopback_lab_keeps_its_network_while_its_phones_are_off(loopback_lab: TestLab) -> None:
+    """The address of the first phone is then free."""
+    loopback_lab.clusterctl("lab", "power", "p1-01", "off")
+    try:
+        octet, reservation = reserve_network(Mode.LOOPBACK)
+        reservation.close()
+        assert str(loopback_lab.phone("p1-01")["address"]) != f"127.{octet}.1.1"
+    finally:
+        loopback_lab.clusterctl("lab", "power", "p1-01", "on")
