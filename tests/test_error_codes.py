@@ -27,6 +27,7 @@ from orchestrator.provision.failures import explain_failure
 from orchestrator.provision.preflight import require_packages
 from orchestrator.provision.steps.sshd import SshdStep
 from phone_agent.contract.errors import ErrorCode, code_of, error_line, parse_code, read_error_line
+from phone_agent.contract.replies import RunProbe
 from tests.orchestrator.provision.samples import desired_state, facts
 from tests.phone_agent.phones import Phone, run_spec
 
@@ -328,7 +329,7 @@ def test_a_phone_raises_it_and_the_host_gets_it(
         ON_PHONES[code](tmp_path)
     assert code_of(raised.value) is code
     with pytest.raises(PhoneError) as heard:
-        agent.call(answering(1, "", f"noise\n{error_line(raised.value)}\n"), "probe", "run")
+        agent.call(answering(1, "", f"noise\n{error_line(raised.value)}\n"), RunProbe, "probe", "run")
     assert heard.value.code is code
 
 
@@ -338,7 +339,7 @@ def answering(rc: int, stdout: str, stderr: str) -> PhoneConnection:
     def run(argv: list[str], **_: Any) -> CommandResult:
         return CommandResult(tuple(argv), rc, stdout, stderr, 0.1)
 
-    return cast("PhoneConnection", SimpleNamespace(run=run))
+    return cast("PhoneConnection", SimpleNamespace(run=run, phone=SimpleNamespace(name="p1-01")))
 
 
 # ------------------------------------------------------------------------------------------- what the host raises
@@ -346,7 +347,7 @@ def answering(rc: int, stdout: str, stderr: str) -> PhoneConnection:
 
 def too_much_output(_: Path) -> None:
     pieces = iter([(b"x" * (MAX_LINE + 1), b"")])
-    list(Stream(cast("Any", SimpleNamespace(read=lambda _: next(pieces), close=lambda: None)), None))
+    list(Stream(cast("Any", SimpleNamespace(read=lambda _: next(pieces), close=lambda: None)), 1.0, 1.0))
 
 
 def unsupported_phone(_: Path) -> None:
@@ -380,7 +381,7 @@ def _raise_explained(log: str) -> None:
 
 def unknown(_: Path) -> None:
     document = {"error": {"code": "eaten_by_a_grue", "message": "from a newer agent"}}
-    agent.call(answering(1, "", json.dumps(document)), "probe", "run")
+    agent.call(answering(1, "", json.dumps(document)), RunProbe, "probe", "run")
 
 
 ON_THE_HOST: dict[ErrorCode, Provoke] = {
@@ -410,13 +411,13 @@ def test_the_host_raises_it(code: ErrorCode, tmp_path: Path) -> None:
 def test_a_command_of_the_host_that_fails(rc: int, stderr: str, code: ErrorCode) -> None:
     assert command_error(CommandResult(("cat",), rc, "", stderr, 0.1)).code is code
     with pytest.raises(PhoneError) as raised:  # an agent that dies without a word
-        agent.call(answering(rc, "", stderr), "probe", "run")
+        agent.call(answering(rc, "", stderr), RunProbe, "probe", "run")
     assert raised.value.code is code
 
 
 def test_an_answer_that_is_no_json() -> None:
     with pytest.raises(PhoneError) as raised:
-        agent.call(answering(0, "Segmentation fault", ""), "probe", "run")
+        agent.call(answering(0, "Segmentation fault", ""), RunProbe, "probe", "run")
     assert raised.value.code is ErrorCode.BAD_ANSWER
 
 

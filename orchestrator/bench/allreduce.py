@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.fleet import PhoneConnection
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.inventory.ring_traffic import interleaved
 from orchestrator.launch.mpi_job import run_mpi_job
-from orchestrator.launch.mpirun import agent_argv
 from orchestrator.plan.link_rate import allreduce_limit_s, bytes_per_second
+from phone_agent.contract.replies import AllreduceReport
 
 ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise")
 ROUNDING_ALGORITHMS = ("ring", "hierarchical")
@@ -86,11 +85,11 @@ def bench_allreduce(
     ranks = in_order(phones, request.order)
     limit_s = allreduce_limit_s(len(phones), round((request.megabytes or _LARGEST_MODEL_MB) * 1e6), cluster.rate)
     timeout = _START_S + request.repeats * (limit_s * _SLOWEST_RATE + 1)
-    report = run_mpi_job(cluster, ranks, head, "allreduce", _argv(request, ranks), timeout)
-    return _read(request, len(phones), bytes_per_second(cluster.rate), report)
+    report = run_mpi_job(cluster, ranks, head, _verb(request, ranks), AllreduceReport, timeout)
+    return _result(request, len(phones), bytes_per_second(cluster.rate), report)
 
 
-def _argv(request: AllreduceRequest, ranks: Sequence[Phone]) -> tuple[str, ...]:
+def _verb(request: AllreduceRequest, ranks: Sequence[Phone]) -> tuple[str, ...]:
     flags = {
         "--mb": request.megabytes,
         "--algorithm": request.algorithm,
@@ -101,22 +100,19 @@ def _argv(request: AllreduceRequest, ranks: Sequence[Phone]) -> tuple[str, ...]:
         "--repeats": request.repeats,
     }
     given = ((flag, str(value)) for flag, value in flags.items() if value is not None)
-    return agent_argv("allreduce-bench", *(word for pair in given for word in pair))
+    return ("allreduce-bench", *(word for pair in given for word in pair))
 
 
-def _read(request: AllreduceRequest, phones: int, rate: float, report: dict[str, Any]) -> AllreduceResult:
+def _result(request: AllreduceRequest, phones: int, rate: float, report: AllreduceReport) -> AllreduceResult:
     """Lower bound: a phone sends at least 2 (K - 1) / K of the encoded buffer."""
-    try:
-        return AllreduceResult(
-            request,
-            phones,
-            seconds=float(report["seconds"]),
-            all_seconds=tuple(map(float, report["all"])),
-            bytes=int(report["bytes"]),
-            limit_s=2 * (phones - 1) / phones * int(report["encoded_bytes"]) / rate,
-            correct=report["correct"] is True,
-            sent_bytes=int(report["sent_bytes"]),
-            cpu_seconds=float(report["cpu_seconds"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ClusterctlError(f"invalid report from the head phone: {error!r}") from None
+    return AllreduceResult(
+        request,
+        phones,
+        seconds=report.seconds,
+        all_seconds=report.all,
+        bytes=report.bytes,
+        limit_s=2 * (phones - 1) / phones * report.encoded_bytes / rate,
+        correct=report.correct,
+        sent_bytes=report.sent_bytes,
+        cpu_seconds=report.cpu_seconds,
+    )

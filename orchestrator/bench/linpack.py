@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.fleet import PhoneConnection
+from orchestrator.fleet.agent import bad_answer
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.launch.mpi_job import run_mpi_job
-from orchestrator.launch.mpirun import agent_argv
 from phone_agent.api.measure import (
     DEFAULT_BLOCK,
     Grid,
@@ -22,6 +21,8 @@ from phone_agent.api.measure import (
     largest_n,
 )
 from phone_agent.contract.choices import MAX_THREADS
+from phone_agent.contract.decode import DecodeError
+from phone_agent.contract.replies import LinpackReport
 
 MAX_BLOCK = 1024
 _START_S = 300.0
@@ -70,10 +71,10 @@ class LinpackPlan:
         n, phones = self.system.n, self.system.grid.size
         return _START_S + n * _SLOWEST_COLUMN_S + self.system.flops / (phones * _SLOWEST_FLOPS)
 
-    def argv(self) -> tuple[str, ...]:
+    def verb(self) -> tuple[str, ...]:
         system = self.system
         sizes = ("--n", str(system.n), "--nb", str(system.block), "--grid", str(system.grid))
-        return agent_argv("linpack", *sizes, "--threads", str(self.threads))
+        return ("linpack", *sizes, "--threads", str(self.threads))
 
 
 @dataclass(frozen=True)
@@ -136,28 +137,26 @@ def _choose_n(request: LinpackRequest, grid: Grid, memory: Mapping[str, int], di
 
 
 def bench_linpack(cluster: Cluster, phones: Sequence[Phone], head: PhoneConnection, plan: LinpackPlan) -> LinpackResult:
-    report = run_mpi_job(cluster, phones, head, "linpack", plan.argv(), plan.timeout_s)
-    try:
-        return _read(plan, phones, report)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ClusterctlError(f"invalid report from the head phone: {error!r}") from None
+    report = run_mpi_job(cluster, phones, head, plan.verb(), LinpackReport, plan.timeout_s)
+    if len(report.phones) != len(phones):
+        raise bad_answer(head.phone, "linpack", DecodeError(f"phones: {len(report.phones)} instead of {len(phones)}"))
+    return _result(plan, phones, report)
 
 
-def _read(plan: LinpackPlan, phones: Sequence[Phone], report: Mapping[str, Any]) -> LinpackResult:
-    seconds, residual, limit = (float(report[name]) for name in ("seconds", "residual", "limit"))
-    gflops_per_phone = plan.system.flops / seconds / 1e9 / len(phones)
+def _result(plan: LinpackPlan, phones: Sequence[Phone], report: LinpackReport) -> LinpackResult:
+    gflops_per_phone = plan.system.flops / report.seconds / 1e9 / len(phones)
     results = [
-        LinpackPhoneResult(
-            phone,
-            gflops_per_phone,
-            float(row["peak_gflops"]),
-            float(row["update_gflops"]),
-            {str(name): float(spent) for name, spent in row["seconds"].items()},
-        )
-        for phone, row in zip(phones, report["phones"], strict=True)
+        LinpackPhoneResult(phone, gflops_per_phone, row.peak_gflops, row.update_gflops, row.seconds)
+        for phone, row in zip(phones, report.phones, strict=True)
     ]
-    passed = report["passed"] is True and residual < limit
     return LinpackResult(
-        plan, seconds, gflops_per_phone * len(phones), residual, limit, passed, tuple(results), int(report["threads"]),
-        str(report["isa"]),
-    )  # fmt: skip
+        plan,
+        report.seconds,
+        gflops_per_phone * len(phones),
+        report.residual,
+        report.limit,
+        report.passed and report.residual < report.limit,
+        tuple(results),
+        report.threads,
+        report.isa,
+    )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.errors import UsageError
-from orchestrator.records.causes import Cause, parse_cause
-from orchestrator.records.events import Event
+from orchestrator.records.causes import Cause
+from orchestrator.records.events import Event, IncidentEvent, StepEvent, parse_event, parse_incident
 from orchestrator.records.incidents import IncidentKind
 from orchestrator.records.record import RunStore
 from orchestrator.records.run_tail import EventTail
@@ -44,7 +44,8 @@ class RunLog:
     steps: list[Step] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     phones: list[tuple[str, ...]] = field(default_factory=list)  # of each attempt, in rank order
-    _tails: dict[Path, EventTail] = field(default_factory=dict)
+    _events: dict[Path, EventTail[Event]] = field(default_factory=dict)
+    _incidents: dict[Path, EventTail[IncidentEvent]] = field(default_factory=dict)
 
     def update(self) -> None:
         """Read what is new."""
@@ -52,11 +53,13 @@ class RunLog:
         while self._read_attempt():
             pass
         for attempt in range(len(self.phones)):
-            for event in self._new_events(self.store.events_file(self.run_id, attempt)):
-                if event.kind == "step":
-                    self.steps.append(_parse_step(event, attempt, now))
-        for event in self._new_events(self.store.incidents_file(self.run_id)):
-            self.incidents.append(_parse_incident(event, now))
+            events = self.store.events_file(self.run_id, attempt)
+            for event in self._events.setdefault(events, EventTail(events, parse_event)).poll():
+                if isinstance(event, StepEvent):
+                    self.steps.append(Step(attempt, event.step, event.loss, event.time, now))
+        incidents = self.store.incidents_file(self.run_id)
+        for incident in self._incidents.setdefault(incidents, EventTail(incidents, parse_incident)).poll():
+            self.incidents.append(_read_incident(incident, now))
 
     @property
     def attempt(self) -> int:
@@ -82,23 +85,15 @@ class RunLog:
         self.phones.append(tuple(rank.phone for rank in spec.ranks))
         return True
 
-    def _new_events(self, path: Path) -> Iterator[Event]:
-        return self._tails.setdefault(path, EventTail(path)).poll()
 
-
-def _parse_incident(event: Event, now: float) -> Incident:
-    phones = event.fields.get("phones")
+def _read_incident(event: IncidentEvent, now: float) -> Incident:
     return Incident(
-        event.text("message"),
+        event.message,
         now,
-        event.number("detected_at"),
-        event.fields.get("phases", {}),
-        restarting=event.fields.get("kind") == IncidentKind.RESTARTING,
-        cause=parse_cause(event.fields.get("cause")),
-        phones=tuple(map(str, phones)) if isinstance(phones, list) else (),
-        diagnosis=event.text("diagnosis"),
+        event.detected_at,
+        event.phases,
+        restarting=event.incident == IncidentKind.RESTARTING,
+        cause=event.cause,
+        phones=event.phones,
+        diagnosis=event.diagnosis,
     )
-
-
-def _parse_step(event: Event, attempt: int, now: float) -> Step:
-    return Step(attempt, round(event.number("step") or 0), event.number("loss"), event.time, now)

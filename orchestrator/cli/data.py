@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from orchestrator.cli.help import format_examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED, UsageError
 from phone_agent.contract.choices import OnCorrupt
+from phone_agent.contract.replies import DatasetRemoved
 
 if TYPE_CHECKING:
     from orchestrator.fleet.result import Outcomes
@@ -154,7 +155,7 @@ def remove(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _remove_here(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, only_phones: bool) -> bool:
+def _remove_here(name: str, outcomes: Outcomes[DatasetRemoved] | None, *, only_phones: bool) -> bool:
     """Kept here if a phone still has it: the name must stay known for the next attempt."""
     from orchestrator.data.store import Store
     from orchestrator.view.data import phones_that_had
@@ -172,7 +173,7 @@ def _remove_here(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, only_p
     return True
 
 
-def _remove_from_phones(name: str, inventory: Path | None, limit: str | None) -> Outcomes[dict[str, Any]]:
+def _remove_from_phones(name: str, inventory: Path | None, limit: str | None) -> Outcomes[DatasetRemoved]:
     from orchestrator.cli.session import open_session
     from orchestrator.fleet import agent
     from orchestrator.inventory import remember_failed
@@ -180,6 +181,6 @@ def _remove_from_phones(name: str, inventory: Path | None, limit: str | None) ->
 
     session = open_session(inventory, limit)
     with session.fleet() as fleet, phone_progress("deleting on", session.phones) as on_done:
-        outcomes = fleet.map(lambda connection: agent.call(connection, "data-remove", name), on_done=on_done)
+        outcomes = fleet.map(lambda phone: agent.call(phone, DatasetRemoved, "data-remove", name), on_done=on_done)
     remember_failed(session.state, [outcome.phone for outcome in outcomes.failures])
     return outcomes

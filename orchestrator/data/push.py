@@ -6,10 +6,10 @@ behind it in its chain fail too; they are retried in another round with the fail
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,9 @@ from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
 from phone_agent.contract.dataset_delivery import Delivery, Hop
 from phone_agent.contract.dataset_manifest import DatasetManifest, ShardFile, Span, shards_with
-from phone_agent.contract.errors import ErrorCode, parse_code
+from phone_agent.contract.decode import DecodeError, decode_json
+from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.replies import DatasetFiles, DeliveryReply
 from phone_agent.contract.sizes import format_size
 
 REPLICATE_LIMIT = 0.25  # of the free space of a phone; a larger dataset is sharded across phones
@@ -43,20 +45,6 @@ class CorruptShardError(ClusterctlError):
 
 
 @dataclass(frozen=True)
-class PhoneFiles:
-    """Which files of a dataset a phone has, and its free space."""
-
-    digest: str | None
-    free_bytes: int
-    files: Mapping[str, str]  # sha256 by name
-
-    def missing(self, manifest: DatasetManifest, required: frozenset[str]) -> frozenset[str]:
-        return frozenset(
-            file.name for file in manifest.files if file.name in required and self.files.get(file.name) != file.sha256
-        )
-
-
-@dataclass(frozen=True)
 class PushResult:
     """One outcome per phone; its value is the number of bytes sent to it."""
 
@@ -72,7 +60,7 @@ def required_files(manifest: DatasetManifest, spans: Sequence[Span], *, whole: b
     return frozenset(file.name for file in (*train, *manifest.test))
 
 
-def should_replicate(manifest: DatasetManifest, held: Sequence[PhoneFiles], spans: Sequence[Sequence[Span]]) -> bool:
+def should_replicate(manifest: DatasetManifest, held: Sequence[DatasetFiles], spans: Sequence[Sequence[Span]]) -> bool:
     """Replicate or shard? As the phones already have it; otherwise by free space."""
     everything = required_files(manifest, (), whole=True)
     complete = [not each.missing(manifest, everything) for each in held]
@@ -83,7 +71,7 @@ def should_replicate(manifest: DatasetManifest, held: Sequence[PhoneFiles], span
     return not (dealt and not any(complete)) and fits_replicated(manifest, held)
 
 
-def fits_replicated(manifest: DatasetManifest, held: Sequence[PhoneFiles]) -> bool:
+def fits_replicated(manifest: DatasetManifest, held: Sequence[DatasetFiles]) -> bool:
     sizes = {file.name: file.bytes for file in manifest.files}
     return all(
         manifest.bytes <= REPLICATE_LIMIT * (each.free_bytes + sum(sizes.get(name, 0) for name in each.files))
@@ -132,26 +120,20 @@ class Push:
     def _manifest(self) -> DatasetManifest:
         return self.stored.manifest
 
-    def _query(self, phones: Sequence[Phone], *, verify: bool) -> dict[Phone, PhoneFiles]:
+    def _query(self, phones: Sequence[Phone], *, verify: bool) -> dict[Phone, DatasetFiles]:
         """The files of each phone that replies; the others are recorded as failed."""
         flags = ["--verify"] if verify else []
 
-        def query(connection: PhoneConnection) -> PhoneFiles:
-            raw = agent.call(connection, "data-list", self.stored.name, *flags, timeout=VERIFY_TIMEOUT)
-            try:
-                return PhoneFiles(raw["digest"], int(raw["free_bytes"]), dict(raw["files"]))
-            except (KeyError, TypeError, ValueError):
-                raise PhoneError(
-                    "unexpected reply to data-list", code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision"
-                ) from None
-
-        outcomes = self.fleet.map(query, phones)
+        command = ("data-list", self.stored.name, *flags)
+        outcomes = self.fleet.map(
+            lambda phone: agent.call(phone, DatasetFiles, *command, timeout=VERIFY_TIMEOUT), phones
+        )
         for outcome in outcomes.failures:
             self._done[outcome.phone] = _failed(outcome)
         return dict(outcomes.values())
 
     def _missing_files(
-        self, held: Mapping[Phone, PhoneFiles], required: Mapping[Phone, frozenset[str]]
+        self, held: Mapping[Phone, DatasetFiles], required: Mapping[Phone, frozenset[str]]
     ) -> dict[Phone, frozenset[str]]:
         missing_files: dict[Phone, frozenset[str]] = {}
         for phone, has in held.items():
@@ -205,20 +187,20 @@ class Push:
             raise PhoneError(f"data-receive: {message[-300:]}", code=code, remedy="clusterctl provision")
         self._evaluate_replies(delivery.route, replies)
 
-    def _evaluate_replies(self, route: Sequence[Hop], replies: Mapping[str, Mapping[str, Any]]) -> None:
+    def _evaluate_replies(self, route: Sequence[Hop], replies: Mapping[str, DeliveryReply]) -> None:
         """Only the first failure of a chain counts; it may have caused those behind it, which are retried."""
         by_name = {phone.name: phone for phone in self.phones}
         broken = False
         for stop in route:
             answer = replies.get(stop.phone)
-            if answer and not answer["error"]:
+            if answer and not answer.error:
                 self._sent_to[by_name[stop.phone]] = self._size(stop.files)
             elif answer and not broken:
-                self._fail(by_name[stop.phone], str(answer["error"]), parse_code(answer["code"]))
-                self._verify_by_name(answer["file"])
-            broken = broken or not answer or bool(answer["error"])
+                self._fail(by_name[stop.phone], answer.error or "", answer.code)
+                self._verify_by_name(answer.damaged)
+            broken = broken or not answer or bool(answer.error)
 
-    def _verify_by_name(self, name: Any) -> None:
+    def _verify_by_name(self, name: str | None) -> None:
         """A shard that arrived corrupt may be corrupt here. Verifying all shards before sending would take too long."""
         for file in self._manifest.files:
             if file.name == name:
@@ -280,14 +262,11 @@ def _failed(outcome: Outcome[Any]) -> Outcome[int]:
     )
 
 
-def _parse_replies(stdout: str) -> dict[str, dict[str, Any]]:
-    """Replies by phone; anything that is not valid JSON is ignored."""
-    found: dict[str, dict[str, Any]] = {}
+def _parse_replies(stdout: str) -> dict[str, DeliveryReply]:
+    """Replies by phone; anything else is ignored."""
+    found: dict[str, DeliveryReply] = {}
     for line in stdout.splitlines():
-        try:
-            reply = json.loads(line)
-            phone, error = str(reply["phone"]), reply["error"]
-            found[phone] = {"error": error, "code": reply.get("code"), "file": reply.get("damaged")}
-        except (ValueError, KeyError, TypeError):
-            continue
+        with suppress(DecodeError):
+            reply = decode_json(DeliveryReply, line)
+            found[reply.phone] = reply
     return found

@@ -9,17 +9,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from tempfile import TemporaryFile
-from typing import Any, Final
+from typing import Final
 
 from orchestrator.device_study.result import DeviceStudy
-from orchestrator.errors import PhoneError
 from orchestrator.fleet import Fleet, PhoneConnection, agent
 from orchestrator.inventory.model import Cluster, Phone
-from phone_agent.contract.device_study import Row, StudyError, StudyRequest, read_row
-from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.device_study import Row, StudyRequest, parse_row
 
 HERE: Final = "this computer"
 SILENCE_S: Final = 600.0  # maximum time per row, with margin
+MAX_STUDY_S: Final = 12 * 3600.0  # without the thermal run
 
 OnRow = Callable[[str, Row], None]  # device name and row; from any thread
 
@@ -33,7 +32,7 @@ def study_here(request: StudyRequest, on_row: OnRow) -> DeviceStudy:
         )  # fmt: skip
         with process:
             try:
-                _add_rows(HERE, map(agent.parse_row, process.stdout or ()), rows, on_row)
+                _add_rows(HERE, map(parse_row, process.stdout or ()), rows, on_row)
             except BaseException:
                 process.kill()
                 raise
@@ -69,17 +68,12 @@ def _study_group(
 
 def _study_phone(connection: PhoneConnection, request: StudyRequest, rows: list[Row], on_row: OnRow) -> None:
     name = connection.phone.name
-    values = agent.stream_rows(connection, "device-study", json.dumps(asdict(request)), silence=SILENCE_S)
-    try:
-        _add_rows(name, values, rows, on_row)
-    except StudyError as error:
-        remedy = f"clusterctl provision --limit {name}"
-        raise PhoneError(f"invalid result row: {error}", code=ErrorCode.BAD_ANSWER, remedy=remedy) from None
+    command, timeout = ("device-study", json.dumps(asdict(request))), MAX_STUDY_S + 60 * request.thermal_minutes
+    arriving = agent.stream_rows(connection, parse_row, *command, silence=SILENCE_S, timeout=timeout)
+    _add_rows(name, arriving, rows, on_row)
 
 
-def _add_rows(name: str, values: Iterable[Any], rows: list[Row], on_row: OnRow) -> None:
-    """Skips rows of unknown kinds."""
-    for value in values:
-        if (row := read_row(value)) is not None:
-            rows.append(row)
-            on_row(name, row)
+def _add_rows(name: str, arriving: Iterable[Row], rows: list[Row], on_row: OnRow) -> None:
+    for row in arriving:
+        rows.append(row)
+        on_row(name, row)

@@ -61,12 +61,14 @@ class PhoneConnection:
         return self.run(["bash", "-s", "--", *args], stdin=body.encode(), timeout=timeout, check=check)
 
     def open_stream(
-        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, silence: float | None = None
+        self, argv: Sequence[str], *, silence: float, timeout: float, env: Mapping[str, str] | None = None
     ) -> Stream:
+        """`silence`: most seconds between two lines; `timeout`: most seconds in all, which may be infinite."""
         with self._error_context(shorten(argv), Phase.EXEC):
             process = RemoteProcess(self._transport, command_line(argv, env), self._timeouts.channel)
             process.feed([], self._timeouts.channel)
-        return Stream(process, silence and silence * self._timeouts.time_scale)
+        scale = self._timeouts.time_scale
+        return Stream(process, silence * scale, timeout * scale)
 
     def put(self, data: bytes, remote: PurePosixPath, mode: int = 0o600) -> None:
         """Write a small file atomically; create its directory."""

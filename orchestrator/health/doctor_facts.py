@@ -16,7 +16,6 @@ from orchestrator.provision.fact_parsing import (
     clock_offset,
     parse_battery,
     parse_integer,
-    parse_object,
     parse_ssh_version,
 )
 from phone_agent.contract.errors import error_message
@@ -102,7 +101,7 @@ class DoctorFacts:
     def battery(self) -> Battery | None:
         """None if Termux:API did not answer."""
         probe = self.probes.get("battery")
-        return parse_battery(parse_object(probe.output)) if probe and probe.rc == 0 else None
+        return parse_battery(probe.output) if probe and probe.rc == 0 else None
 
 
 def parse_doctor_facts(output: str, window: tuple[float, float], shell_error: str = "") -> DoctorFacts:

@@ -10,10 +10,11 @@ from typing import Any
 
 from orchestrator.fleet import Fleet
 from orchestrator.fleet.result import Outcome, Outcomes, Status
-from orchestrator.health.vitals import CurrentRun, Vitals, collect_vitals
+from orchestrator.health.vitals import Vitals, collect_vitals
 from orchestrator.inventory.model import Phone
 from orchestrator.text import one_line
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.replies import RunSummary
 
 HOT_CPU_C = 80.0
 HOT_BATTERY_C = 45.0  # lithium cells age fast above this, and Android stops charging
@@ -49,7 +50,7 @@ class PhoneHealth:
         return bool(self.notes) or self.state not in {PhoneState.READY, PhoneState.RUNNING}
 
     @property
-    def active_run(self) -> CurrentRun | None:
+    def active_run(self) -> RunSummary | None:
         run = self.vitals.run if self.vitals else None
         return run if run is not None and run.state in ACTIVE_RUN else None
 

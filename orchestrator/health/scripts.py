@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import islice
 from typing import Final
 
+from orchestrator.errors import PhoneError
 from orchestrator.fleet import PhoneConnection
 from orchestrator.fleet.result import CommandResult
 from orchestrator.fleet.sanitize import last_lines
 from orchestrator.health.doctor_facts import DoctorFacts, parse_doctor_facts
 from orchestrator.health.session_facts import MAX_LINES
+from phone_agent.contract.errors import ErrorCode
 
+MAX_LINE_BYTES: Final = 1 << 16
 SCRIPT_LIMIT_S: Final = 30.0  # the script itself ends after 25 s, unless the phone is slow
 # The path of bash for sessions whose PATH lacks it, because sshd was started without Termux's environment.
 TERMUX_BASH: Final = "/data/data/com.termux/files/usr/bin/bash"
@@ -60,15 +63,11 @@ def run_script_with_fallback(
 
 def _run(connection: PhoneConnection, text: str, *args: str, bash: str = "bash") -> ScriptOutput:
     lines: list[bytes] = []
-    with connection.open_stream([bash, "-c", text, "doctor", *args], silence=SCRIPT_LIMIT_S) as stream:
-        abort = threading.Timer(SCRIPT_LIMIT_S, stream.close)
-        abort.daemon = True
-        abort.start()
+    command, limit = [bash, "-c", text, "doctor", *args], SCRIPT_LIMIT_S
+    with connection.open_stream(command, silence=limit, timeout=limit) as stream:
         try:
-            for line in stream:
-                lines.append(line)
-                if len(lines) > MAX_LINES:
-                    break
-        finally:
-            abort.cancel()
+            lines.extend(line[:MAX_LINE_BYTES] for line in islice(stream, MAX_LINES))
+        except PhoneError as error:
+            if error.code is not ErrorCode.TIMED_OUT:
+                raise
     return ScriptOutput(b"\n".join(lines).decode("utf-8", "replace"), stream.stderr, stream.rc)

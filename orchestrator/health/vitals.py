@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from orchestrator.fleet import PhoneConnection
 from orchestrator.health.scripts import SESSION, read_health_script, run_script_with_fallback
 from orchestrator.health.session_facts import SessionFacts, parse_session_facts, strip_fact_lines
-from orchestrator.provision.fact_parsing import (
-    Battery,
-    as_integer,
-    as_number,
-    as_text,
-    clock_offset,
-    parse_battery,
-    parse_object,
-)
+from orchestrator.provision.fact_parsing import Battery, as_number, clock_offset, read_battery
 from orchestrator.text import one_line
+from phone_agent.contract.decode import DecodeError, decode, decode_json
 from phone_agent.contract.errors import error_message
+from phone_agent.contract.replies import RunSummary, Telemetry
 
+_SHELL_NAMES = {"scaling_cur_freq": "frequency_mhz", "cpuinfo_max_freq": "frequency_max_mhz"}
 PROBE = SESSION + read_health_script("vitals.sh")
-
-
-@dataclass(frozen=True)
-class CurrentRun:
-    id: str
-    state: str
-    step: int | None
 
 
 @dataclass(frozen=True)
@@ -47,7 +34,7 @@ class Vitals:
     frequency_max_mhz: int | None = None
     memory_free_mb: int | None = None
     disk_free_mb: int | None = None
-    run: CurrentRun | None = None
+    run: RunSummary | None = None
     session: SessionFacts | None = None
 
     @property
@@ -69,24 +56,26 @@ def parse_vitals(stdout: str, stderr: str, window: tuple[float, float], shell_er
 
 def _parse(stdout: str, stderr: str, window: tuple[float, float]) -> Vitals:
     kind, _, body = stdout.partition("\n")
-    raw = parse_object(body) if kind.strip() == "agent" else None
-    return _from_shell(body, stderr, window) if raw is None else _from_agent(raw, window)
+    if kind.strip() == "agent":
+        with suppress(DecodeError):
+            telemetry = decode_json(Telemetry, body)
+            agent = telemetry.agent
+            found = replace(_vitals(telemetry, window), agent_release=agent.release or "unknown")
+            return replace(found, agent_version=agent.version)
+    return _from_shell(body, stderr, window)
 
 
-def _from_agent(raw: Mapping[str, Any], window: tuple[float, float]) -> Vitals:
-    agent = _mapping(raw.get("agent"))
+def _vitals(telemetry: Telemetry, window: tuple[float, float]) -> Vitals:
     return Vitals(
-        agent_release=as_text(agent.get("release")) or "unknown",
-        agent_version=as_text(agent.get("version")),
-        clock_offset_s=clock_offset(as_number(raw.get("epoch")), window),
-        temperature_c=as_number(raw.get("temperature_c")),
-        temperature_source=as_text(raw.get("temperature_source")),
-        battery=parse_battery(raw.get("battery")),
-        frequency_mhz=as_integer(raw.get("frequency_mhz")),
-        frequency_max_mhz=as_integer(raw.get("frequency_max_mhz")),
-        memory_free_mb=as_integer(raw.get("memory_free_mb")),
-        disk_free_mb=as_integer(raw.get("disk_free_mb")),
-        run=_run(raw.get("run")),
+        clock_offset_s=clock_offset(telemetry.epoch, window),
+        temperature_c=telemetry.temperature_c,
+        temperature_source=telemetry.temperature_source,
+        battery=read_battery(telemetry.battery),
+        frequency_mhz=_rounded(telemetry.frequency_mhz),
+        frequency_max_mhz=_rounded(telemetry.frequency_max_mhz),
+        memory_free_mb=_rounded(telemetry.memory_free_mb),
+        disk_free_mb=_rounded(telemetry.disk_free_mb),
+        run=telemetry.run,
     )
 
 
@@ -94,22 +83,12 @@ def _from_shell(body: str, stderr: str, window: tuple[float, float]) -> Vitals:
     pairs = dict(line.split(" ", 1) for line in body.splitlines()[:50] if " " in line)
     error_lines = error_message(stderr).strip().splitlines()
     broken = pairs.get("agent") == "broken"
-    return Vitals(
+    numbers = {_SHELL_NAMES.get(name, name): as_number(text) for name, text in pairs.items()}
+    return replace(
+        _vitals(decode(Telemetry, numbers), window),
         agent_problem=one_line(error_lines[-1] if error_lines else "no answer", 120) if broken else None,
-        clock_offset_s=clock_offset(as_number(pairs.get("epoch")), window),
-        temperature_c=as_number(pairs.get("temperature_c")),
-        frequency_mhz=as_integer(pairs.get("scaling_cur_freq")),
-        frequency_max_mhz=as_integer(pairs.get("cpuinfo_max_freq")),
-        memory_free_mb=as_integer(pairs.get("memory_free_mb")),
-        disk_free_mb=as_integer(pairs.get("disk_free_mb")),
     )
 
 
-def _run(raw: Any) -> CurrentRun | None:
-    if not isinstance(raw, dict) or (run_id := as_text(raw.get("id"))) is None:
-        return None
-    return CurrentRun(run_id, as_text(raw.get("state")) or "unknown", as_integer(raw.get("step")))
-
-
-def _mapping(raw: Any) -> Mapping[str, Any]:
-    return raw if isinstance(raw, dict) else {}
+def _rounded(number: float | None) -> int | None:
+    return None if number is None else round(number)

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.errors import ClusterctlError
+from orchestrator.fleet.agent import bad_answer
 from orchestrator.inventory import hostfile
 from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.launch.mpirun import bind_to, environment, mpirun_argv
+from orchestrator.launch.mpirun import agent_argv, bind_to, environment, mpirun_argv
 from orchestrator.launch.run_spec import common_ssh_port
 from orchestrator.text import one_line
 from phone_agent.contract import layout
+from phone_agent.contract.decode import DecodeError, decode, parse_json
 from phone_agent.contract.errors import read_error_line
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
+T = TypeVar("T")
 _PID_FILE = "pid"
 _WRITE_PID_AND_EXEC = 'echo $$ >"$1" && shift && exec "$@"'
 _KILL_AND_REMOVE = 'kill "$(cat "$1")"; rm -rf -- "$2"'
 
 
 def run_mpi_job(  # noqa: PLR0917 - where, what, and for how long
-    cluster: Cluster, ranks: Sequence[Phone], head: PhoneConnection, name: str, command: Sequence[str], timeout: float
-) -> dict[str, Any]:
-    """Runs `command` on every phone and returns the report of rank 0. An interruption ends the job as well."""
-    directory = layout.run_dir(f"{name}-{secrets.token_hex(4)}")
+    cluster: Cluster,
+    ranks: Sequence[Phone],
+    head: PhoneConnection,
+    verb: Sequence[str],
+    report: type[T],
+    timeout: float,
+) -> T:
+    """Runs an agent command on every phone; returns the report of rank 0. An interruption ends the job as well."""
+    directory, command = layout.run_dir(f"{verb[0]}-{secrets.token_hex(4)}"), agent_argv(*verb)
     hosts, pid = directory / layout.HOSTFILE, str(directory / _PID_FILE)
     argv = mpirun_argv(len(ranks), str(hosts), cluster.subnet, common_ssh_port(ranks), command)
     # The phone enforces the timeout as well: without this computer, the ranks would run on.
@@ -41,18 +49,19 @@ def run_mpi_job(  # noqa: PLR0917 - where, what, and for how long
         head.run(["bash", "-c", _KILL_AND_REMOVE, "bash", pid, str(directory)])
         raise
     head.run(["rm", "-rf", "--", str(directory)])
-    return _parse_report(name, result.stdout, result.stderr)
+    try:
+        return decode(report, _find_report(verb[0], result.stdout, result.stderr))
+    except DecodeError as error:
+        raise bad_answer(head.phone, verb[0], error) from None
 
 
-def _parse_report(name: str, stdout: str, stderr: str) -> dict[str, Any]:
+def _find_report(name: str, stdout: str, stderr: str) -> object:
     """The last JSON line with a time; all other output is ignored."""
     for line in reversed(stdout.splitlines()):
-        try:
-            report = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(report, dict) and "seconds" in report:
-            return report
+        with suppress(DecodeError):
+            report = parse_json(line)
+            if isinstance(report, dict) and "seconds" in report:
+                return report
     reported = read_error_line(stderr)
     output = [reported[1]] if reported else [line for line in (stderr or stdout).splitlines() if line.strip("- ")]
     raise ClusterctlError(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Phone
@@ -12,7 +11,8 @@ from orchestrator.launch.partitions import assign_slices, batches_by_partition
 from orchestrator.launch.resolve import MIN_BUCKET_BYTES
 from orchestrator.launch.run_spec import make_ranks
 from orchestrator.plan.batch import apportion_at_least
-from phone_agent.contract.choices import ALGORITHMS, AUTO, WIRES
+from orchestrator.records.events import CommPlanEvent
+from phone_agent.contract.choices import AUTO
 from phone_agent.contract.schema import Partition, RunSpec
 from phone_agent.contract.sharding import is_replicated
 
@@ -23,7 +23,7 @@ def next_attempt(
     number: int,
     *,
     batches: Sequence[int] = (),
-    choice: Mapping[str, Any] | None = None,
+    choice: CommPlanEvent | None = None,
 ) -> RunSpec:
     """Ranks follow the order of the phones.
 
@@ -36,7 +36,8 @@ def next_attempt(
             remedy="use fewer phones with --limit",
         )
     assigned = _assign_by_speed(spec, phones, batches) if is_replicated(spec.data) else _assign_partitions(spec, phones)
-    return _keep_communication(replace(assigned, attempt=number), choice or {})
+    upcoming = replace(assigned, attempt=number)
+    return _keep_communication(upcoming, choice) if choice else upcoming
 
 
 def _assign_by_speed(spec: RunSpec, phones: Sequence[Phone], batches: Sequence[int]) -> RunSpec:
@@ -59,19 +60,18 @@ def _assign_partitions(spec: RunSpec, phones: Sequence[Phone]) -> RunSpec:
     return replace(spec, data=data, ranks=make_ranks(phones, batches))
 
 
-def _keep_communication(spec: RunSpec, choice: Mapping[str, Any]) -> RunSpec:
+def _keep_communication(spec: RunSpec, choice: CommPlanEvent) -> RunSpec:
     """Settings chosen by measurement are not measured again: other buckets would round differently.
 
     The choice comes from a phone, so only values that a user could have asked for are accepted.
     """
     kept = spec.communication
-    algorithm, wire, size, group = (choice.get(name) for name in ("algorithm", "wire", "bucket_bytes", "group"))
-    if kept.algorithm == AUTO and algorithm in ALGORITHMS:
-        kept = replace(kept, algorithm=str(algorithm))
-        if not kept.group_size and type(group) is int and 0 <= group <= len(spec.ranks):
-            kept = replace(kept, group_size=group)
-    if kept.wire == AUTO and wire in WIRES:
-        kept = replace(kept, wire=str(wire))
-    if not kept.bucket_bytes and type(size) is int and MIN_BUCKET_BYTES <= size < 1 << 31:
-        kept = replace(kept, bucket_bytes=size)
+    if kept.algorithm == AUTO:
+        kept = replace(kept, algorithm=choice.algorithm)
+        if not kept.group_size and choice.group <= len(spec.ranks):
+            kept = replace(kept, group_size=choice.group)
+    if kept.wire == AUTO:
+        kept = replace(kept, wire=choice.wire)
+    if not kept.bucket_bytes and choice.bucket_bytes >= MIN_BUCKET_BYTES:
+        kept = replace(kept, bucket_bytes=choice.bucket_bytes)
     return replace(spec, communication=kept)

@@ -41,7 +41,7 @@ def find_checkpoint(fleet: Fleet, store: RunStore, parent: RunRecord, note: Call
     if not parent.over:
         stop = f"clusterctl stop {parent.run_id}"
         raise UsageError(f"{parent.run_id} is {parent.state} and continues by itself", remedy=f"{stop}, then again")
-    found = checkpoints.find_newest(fleet, parent.run_id, store.directory(parent.run_id))
+    found = checkpoints.find_newest(fleet, store.spec(parent.run_id), store.directory(parent.run_id))
     if found is None:
         raise UsageError(
             f"{parent.run_id} has no checkpoint on this computer or on any phone",

@@ -13,6 +13,7 @@ from orchestrator.launch.run_spec import common_ssh_port
 from orchestrator.launch.stage import stage_run
 from orchestrator.records.record import Failure, RunRecord
 from phone_agent.contract import layout
+from phone_agent.contract.replies import Started
 from phone_agent.contract.schema import RunSpec
 
 
@@ -40,5 +41,5 @@ def start_run(context: LaunchContext, spec: RunSpec) -> None:
     head = context.fleet.connection(phones[0])
     directory = layout.attempt_dir(spec.run_id, spec.attempt)
     head.put(launch.to_json().encode(), directory / layout.LAUNCH_FILE)
-    agent.call(head, "start", spec.run_id, "--attempt", str(spec.attempt))
+    agent.call(head, Started, "start", spec.run_id, "--attempt", str(spec.attempt))
     context.on_progress("starting on", len(spec.ranks), len(spec.ranks))

@@ -6,7 +6,7 @@ import binascii
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,10 +62,12 @@ def collect_logs(
     with tempfile.TemporaryDirectory(prefix=f".{run_id}-", dir=out) as scratch:
         fresh = Path(scratch) / "new"
         fresh.mkdir()
-        outcomes = fleet.map(lambda phone: collect_from_phone(phone, run_id, fresh, limits), on_done=on_done)
-        from_earlier = _copy_earlier([failure.phone for failure in outcomes.failures], final, fresh)
-        lines = write_merged_log(fresh, {phone.name: phone.where for phone in fleet.phones})
-        _swap(fresh, final, Path(scratch) / "old")
+        try:
+            outcomes = fleet.map(lambda phone: collect_from_phone(phone, run_id, fresh, limits), on_done=on_done)
+        finally:  # after an interruption, too: what has arrived stays
+            from_earlier = _copy_earlier(fleet.phones, final, fresh)
+            _swap(fresh, final, Path(scratch) / "old")
+    lines = write_merged_log(final, {phone.name: phone.where for phone in fleet.phones})
     return CollectedLogs(final, outcomes, from_earlier, lines, _archive(final) if archive else None)
 
 
@@ -74,7 +76,8 @@ def collect_from_phone(connection: PhoneConnection, run_id: str, directory: Path
         arriving = Path(scratch) / "files"
         arriving.mkdir()
         errors: list[str] = []
-        with connection.open_stream(["bash", "-c", SEND, "bash", run_id], silence=_SILENCE_S) as stream:
+        command = ["bash", "-c", SEND, "bash", run_id]
+        with connection.open_stream(command, silence=_SILENCE_S, timeout=limits.seconds) as stream:
             unpacked = unpack(_decode(stream, errors), arriving, limits)
         unpacked.notes += errors
         if not unpacked.files:
@@ -101,9 +104,9 @@ def _decode(lines: Iterable[bytes], errors: list[str]) -> Iterator[bytes]:
         errors.append(error.message)
 
 
-def _copy_earlier(missing: Sequence[Phone], final: Path, fresh: Path) -> tuple[Phone, ...]:
-    """Keep the logs of phones that have failed since the last collection."""
-    earlier = [phone for phone in missing if (final / phone.name).is_dir() and not (fresh / phone.name).exists()]
+def _copy_earlier(phones: Iterable[Phone], final: Path, fresh: Path) -> tuple[Phone, ...]:
+    """Keep the logs of phones that sent nothing now, but did in an earlier collection."""
+    earlier = [phone for phone in phones if (final / phone.name).is_dir() and not (fresh / phone.name).exists()]
     for phone in earlier:
         shutil.copytree(final / phone.name, fresh / phone.name)
     return tuple(earlier)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from orchestrator.errors import PhoneError
 from orchestrator.logs.collect import collect_from_phone
 from orchestrator.logs.unpack import DEFAULT_LIMITS
-from orchestrator.records.events import as_number
 from orchestrator.text import one_line
 from phone_agent.contract import layout
+from phone_agent.contract.decode import Count, DecodeError, OneOf, Range, Step, decode_json
 from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -25,6 +25,12 @@ COMMUNICATING = ("reduce", "update", "exchange")
 TRANSFERRING = ("send", "receive", "add")  # inside a reduce
 THREADS = {"compute": COMPUTING, "communication": COMMUNICATING, "line": TRANSFERRING}
 _THREAD_OF = {kind: (number, name) for number, (name, kinds) in enumerate(THREADS.items()) for kind in kinds}
+_Clock = Annotated[float, Range(-1e10, 1e10)]
+_SPAN: Final = cast(
+    "type[tuple[str, int, float, float]]", tuple[Annotated[str, OneOf(tuple(_THREAD_OF))], Step, _Clock, _Clock]
+)
+MAX_SPANS = 500_000  # per phone
+_MAX_LINE = 1024
 _WARM_UP = 3  # steps: connections are made, memory is touched first, buckets are ordered
 
 
@@ -42,6 +48,13 @@ class RankTrace:
     phone: str
     clock_error_s: float  # upper bound, relative to the clock of rank 0
     spans: list[Span] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Header:
+    rank: Count
+    offset_s: _Clock = 0.0
+    offset_error_s: _Clock = 0.0
 
 
 @dataclass(frozen=True)
@@ -73,34 +86,25 @@ def fetch_trace(connection: PhoneConnection, run_id: str, attempt: int = 0) -> R
 
 def read_trace(path: Path, phone: str) -> RankTrace:
     """Lines that are not spans are skipped: the file comes from a phone."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        header = _parse_json(next(lines, ""))
-        if not isinstance(header, dict) or as_number(header.get("rank")) is None:
-            raise PhoneError(
-                "sent a timeline that does not name its rank",
-                code=ErrorCode.BAD_ANSWER,
-                remedy="clusterctl provision",
-            )
-        offset, error = (as_number(header.get(name)) or 0.0 for name in ("offset_s", "offset_error_s"))
-        trace = RankTrace(int(header["rank"]), phone, error)
-        trace.spans += [span for line in lines if (span := _parse_span(_parse_json(line), offset))]
+    with path.open("rb") as file:
+        lines = iter(lambda: file.readline(_MAX_LINE), b"")
+        try:
+            header = decode_json(_Header, next(lines, b""))
+        except DecodeError as error:
+            message = f"sent a timeline with an invalid first line: {error}"
+            raise PhoneError(message, code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision") from None
+        trace = RankTrace(header.rank, phone, header.offset_error_s)
+        spans = filter(None, (_parse_span(line, header.offset_s) for line in lines))
+        trace.spans += islice(spans, MAX_SPANS)
     return trace
 
 
-def _parse_json(line: str) -> Any:
+def _parse_span(line: bytes, offset: float) -> Span | None:
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
+        kind, step, started, ended = decode_json(_SPAN, line)
+    except DecodeError:
         return None
-
-
-def _parse_span(raw: Any, offset: float) -> Span | None:
-    if not (isinstance(raw, list) and len(raw) == 4 and isinstance(raw[0], str) and raw[0] in _THREAD_OF):
-        return None
-    step, started, ended = map(as_number, raw[1:])
-    if step is None or started is None or ended is None or ended < started:
-        return None
-    return Span(raw[0], int(step), started - offset, ended - offset)
+    return Span(kind, step, started - offset, ended - offset) if ended >= started else None
 
 
 def to_chrome_trace(traces: Sequence[RankTrace]) -> dict[str, Any]:

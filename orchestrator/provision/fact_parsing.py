@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from orchestrator.text import one_line
+from phone_agent.contract.decode import DecodeError, decode_json
+from phone_agent.contract.replies import BatteryReply
 
 _SSH_VERSION: Final = re.compile(r"OpenSSH_([0-9]{1,4})\.([0-9]{1,4})")
 _INTEGER: Final = re.compile(r"[0-9]{1,18}")
-_MAX_TEXT: Final = 80
 
 
 class FactLines:
@@ -67,19 +66,25 @@ class Battery:
     power_source: str | None = None  # PLUGGED_AC, PLUGGED_USB, PLUGGED_WIRELESS, UNPLUGGED
 
 
-def parse_battery(raw: Any) -> Battery | None:
+def read_battery(reply: BatteryReply | None) -> Battery | None:
     """None if it reports nothing."""
-    if not isinstance(raw, dict):
+    if reply is None or reply == BatteryReply():
         return None
-    power_source = as_text(raw.get("plugged"))
-    battery = Battery(
-        percent=as_integer(raw.get("percentage")),
-        status=as_text(raw.get("status")),
-        plugged=None if power_source is None else power_source != "UNPLUGGED",
-        temperature_c=as_number(raw.get("temperature")),
-        power_source=power_source,
+    return Battery(
+        percent=None if reply.percentage is None else round(reply.percentage),
+        status=reply.status,
+        plugged=None if reply.plugged is None else reply.plugged != "UNPLUGGED",
+        temperature_c=reply.temperature,
+        power_source=reply.plugged,
     )
-    return None if battery == Battery() else battery
+
+
+def parse_battery(text: str) -> Battery | None:
+    """From the output of `termux-battery-status`."""
+    try:
+        return read_battery(decode_json(BatteryReply, text))
+    except DecodeError:
+        return None
 
 
 def parse_ssh_version(text: str) -> tuple[int, int] | None:
@@ -104,33 +109,9 @@ def clock_offset(epoch: float | None, window: tuple[float, float]) -> float | No
     return min(epoch - sent, 0.0) + max(epoch - received, 0.0)
 
 
-def parse_object(text: str) -> dict[str, Any] | None:
-    """A JSON object; None if the text is anything else."""
+def as_number(text: str) -> float | None:
     try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError):
+        number = float(text)
+    except ValueError:
         return None
-    return raw if isinstance(raw, dict) else None
-
-
-def as_text(raw: Any) -> str | None:
-    return one_line(raw, _MAX_TEXT) if isinstance(raw, str) and raw else None
-
-
-def as_number(raw: Any) -> float | None:
-    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-        return None
-    number = _converted(float, raw)
-    return number if number is not None and math.isfinite(number) else None
-
-
-def as_integer(raw: Any) -> int | None:
-    number = as_number(raw)
-    return None if number is None else round(number)
-
-
-def _converted(convert: Callable[[Any], float], raw: Any) -> float | None:
-    try:
-        return convert(raw)
-    except (ValueError, OverflowError):
-        return None
+    return number if math.isfinite(number) else None

@@ -9,14 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.errors import PhoneError
-from orchestrator.provision.fact_parsing import (
-    Battery,
-    FactLines,
-    as_number,
-    parse_battery,
-    parse_object,
-    parse_ssh_version,
-)
+from orchestrator.provision.fact_parsing import Battery, FactLines, as_number, parse_battery, parse_ssh_version
 from phone_agent.contract.errors import ErrorCode
 
 _ARCHITECTURES: Final = frozenset({"aarch64", "arm", "x86_64", "i686"})  # Termux's; the name becomes part of a path
@@ -108,7 +101,7 @@ def parse_termux_facts(stdout: str, stderr: str = "") -> TermuxFacts:
         pyopencl=_module(lines, "pyopencl"),
         opencl_devices=lines.integer("opencl_devices"),
         agent=next(iter(lines.pairs("agent")), None),
-        battery=parse_battery(parse_object(texts.get("battery", ""))),
+        battery=parse_battery(texts.get("battery", "")),
     )
 
 
@@ -168,5 +161,5 @@ def _wheel_sha256(direct_url: str) -> str:
 
     `direct_url`: the content of direct_url.json, which pip writes.
     """
-    found = _WHEEL_PATH.search(str((parse_object(direct_url) or {}).get("url", "")))
+    found = _WHEEL_PATH.search(direct_url)
     return found[1] if found else ""

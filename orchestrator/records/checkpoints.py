@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import binascii
 import hashlib
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,22 +15,22 @@ from typing import IO, TYPE_CHECKING
 
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import agent
-from orchestrator.records.events import Event, Progress
+from orchestrator.records.events import CheckpointEvent, Progress
 from orchestrator.text import one_line
 from phone_agent.contract import layout
 from phone_agent.contract.files import atomic_write
+from phone_agent.contract.replies import CheckpointInfo, Checkpoints
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
     from orchestrator.records.record import RunRecord, RunStore
     from phone_agent.contract.schema import RunSpec
 
-NAME = re.compile(r"checkpoint-\d{8,}\.safetensors")
-SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_BYTES = 1 << 36  # of any checkpoint
 # Generous bounds for a known network: copies of every parameter, elements of padding per tensor, header
 _MAX_COPIES, _PADDING, _HEADER_BYTES = 8, 64, 64 << 20
-_SILENCE_S = 30.0
+_SILENCE_S, _START_S = 30.0, 60.0
+_MIN_BYTES_PER_S = 128 * 1024  # a slower phone has a problem: with all phones sending, each has eight times as much
 _VERIFY_S = 120.0  # a phone reads its checkpoint to the end
 
 Connect = Callable[[], "PhoneConnection"]
@@ -39,29 +38,6 @@ Connect = Callable[[], "PhoneConnection"]
 
 class FetchError(ClusterctlError):
     """A checkpoint did not arrive. The run itself is not affected."""
-
-
-@dataclass(frozen=True)
-class CheckpointInfo:
-    """Metadata of a checkpoint, as the events of the run announce it."""
-
-    name: str
-    size: int
-    sha256: str
-
-    @classmethod
-    def from_event(cls, event: Event) -> CheckpointInfo | None:
-        """None if the metadata is implausible."""
-        name, size, sha256 = (event.fields.get(key) for key in ("file", "bytes", "sha256"))
-        if event.kind != "checkpoint" or not (isinstance(name, str) and isinstance(sha256, str)):
-            return None
-        if not (NAME.fullmatch(name) and SHA256.fullmatch(sha256) and type(size) is int and 0 < size <= MAX_BYTES):
-            return None
-        return cls(name, size, sha256)
-
-    @property
-    def step(self) -> int:
-        return int(self.name.removeprefix("checkpoint-").removesuffix(".safetensors"))
 
 
 @dataclass(frozen=True)
@@ -81,22 +57,19 @@ def newest_local(directory: Path) -> Path | None:
     return max(directory.glob(layout.CHECKPOINTS), default=None, key=lambda path: path.name)
 
 
-def find_newest(fleet: Fleet, run_id: str, directory: Path) -> FoundCheckpoint | None:
+def find_newest(fleet: Fleet, spec: RunSpec, directory: Path) -> FoundCheckpoint | None:
     """The newest intact checkpoint on this computer or on any phone; fetched if it is on a phone."""
     damaged: list[str] = []
     local = _newest_intact_local(directory, damaged)
-    outcomes = fleet.map(lambda phone: agent.call(phone, "checkpoints", run_id, timeout=_VERIFY_S))
+    outcomes = fleet.map(lambda phone: agent.call(phone, Checkpoints, "checkpoints", spec.run_id, timeout=_VERIFY_S))
     newer = []
-    for outcome in outcomes:
-        answer = outcome.value if isinstance(outcome.value, dict) else {}
-        names = [one_line(str(name), 80) for name in answer.get("damaged") or []]
-        damaged += [f"{name} on {outcome.phone.name} ({outcome.phone.where})" for name in names]
-        info = CheckpointInfo.from_event(Event("checkpoint", 0.0, fields=answer.get("newest") or {}))
-        if info is not None and (local is None or info.step > local.step):
-            newer.append((info, outcome.phone))
+    for phone, reply in outcomes.values():
+        damaged += [f"{name} on {phone.name} ({phone.where})" for name in reply.damaged]
+        if reply.newest is not None and (local is None or reply.newest.step > local.step):
+            newer.append((reply.newest, phone))
     for info, phone in sorted(newer, key=lambda each: -each[0].step):
         try:
-            path = fetch(fleet.connection(phone), run_id, info, directory)
+            path = fetch(fleet.connection(phone), spec, info, directory)
         except (FetchError, PhoneError) as error:
             damaged.append(f"{info.name} on {phone.name} ({phone.where}): {error.message}")
         else:
@@ -126,13 +99,8 @@ def fetch_last(store: RunStore, run_id: str, progress: Progress, connect: Connec
     return fetch_announced(store, run_id, progress.checkpoint, connect)
 
 
-def fetch_announced(store: RunStore, run_id: str, event: Event, connect: Connect) -> Path:
-    directory, info = store.directory(run_id), CheckpointInfo.from_event(event)
-    if info is None or info.size > max_bytes(store.spec(run_id), directory):
-        source = f" from {event.phone}" if event.phone else ""
-        message = f"implausible checkpoint metadata{source}"
-        raise FetchError(message, remedy=f"clusterctl collect-logs {run_id}")
-    return fetch(connect(), run_id, info, directory)
+def fetch_announced(store: RunStore, run_id: str, event: CheckpointEvent, connect: Connect) -> Path:
+    return fetch(connect(), store.spec(run_id), event, store.directory(run_id))
 
 
 def max_bytes(spec: RunSpec, directory: Path) -> int:
@@ -149,15 +117,18 @@ def max_bytes(spec: RunSpec, directory: Path) -> int:
     return min(MAX_BYTES, 4 * _MAX_COPIES * sum(each.size + _PADDING for each in tensors) + _HEADER_BYTES)
 
 
-def fetch(connection: PhoneConnection, run_id: str, info: CheckpointInfo, directory: Path) -> Path:
+def fetch(connection: PhoneConnection, spec: RunSpec, info: CheckpointInfo, directory: Path) -> Path:
     """Fetch a checkpoint unless it is there already, verify it, and delete older ones."""
+    if info.step > spec.steps or info.size > max_bytes(spec, directory):
+        message = f"implausible checkpoint metadata from {connection.phone.name}: {info.name}, {info.size} bytes"
+        raise FetchError(message, remedy=f"clusterctl collect-logs {spec.run_id}")
     path = directory / info.name
     if not _is_intact(path, info):
         if shutil.disk_usage(directory).free < info.size:
             raise FetchError(
                 f"no room for {info.name} in {directory}", remedy=f"free {info.size / 1e6:.0f} MB on this computer"
             )
-        _receive(connection, run_id, info, path)
+        _receive(connection, spec.run_id, info, path)
     for older in directory.glob(layout.CHECKPOINTS):
         if older.name < info.name:
             older.unlink()
@@ -176,8 +147,9 @@ def _copy(connection: PhoneConnection, remote: str, info: CheckpointInfo, file: 
     """Return the sha256 of what arrived; empty if its size is wrong. Travels as lines of base64, because streams from a
     phone consist of lines of bounded length."""
     digest, size = hashlib.sha256(), 0
+    command, timeout = ["base64", "-w", "8192", "--", remote], _START_S + info.size / _MIN_BYTES_PER_S
     try:
-        with connection.open_stream(["base64", "-w", "8192", "--", remote], silence=_SILENCE_S) as stream:
+        with connection.open_stream(command, silence=_SILENCE_S, timeout=timeout) as stream:
             for line in stream:
                 piece = binascii.a2b_base64(line, strict_mode=True)
                 size += len(piece)

@@ -10,7 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from orchestrator.records.events import Event, parse_event
+from orchestrator.records.events import IncidentEvent, parse_incident
+from phone_agent.contract.decode import decode_json
 
 
 class IncidentKind(StrEnum):
@@ -27,16 +28,16 @@ class Incidents:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def add(self, kind: IncidentKind, message: str, **fields: Any) -> Event:
-        now = time.time()
-        incident = {"event": "incident", "time": now, "kind": kind, "message": message, **fields}
+    def add(self, kind: IncidentKind, message: str, **fields: Any) -> IncidentEvent:
+        incident = {"event": "incident", "time": time.time(), "incident": kind, "message": message, **fields}
+        line = json.dumps(incident)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(incident) + "\n")
+            file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
-        return Event("incident", now, fields=incident)
+        return decode_json(IncidentEvent, line)
 
-    def after(self, attempt: int) -> Iterator[Event]:
+    def after(self, attempt: int) -> Iterator[IncidentEvent]:
         """Incidents between this attempt and the next."""
         lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
-        return (event for line in lines if (event := parse_event(line)) and event.fields.get("attempt") == attempt)
+        return (event for line in lines if (event := parse_incident(line)) and event.attempt == attempt)

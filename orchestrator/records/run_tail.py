@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from orchestrator.records.activity import Activity, read_activity
-from orchestrator.records.events import Event, Progress, parse_event
+from orchestrator.records.events import Event, IncidentEvent, Progress, parse_event, parse_incident
 from orchestrator.records.record import RunStore
 
 _WITHOUT_EVENTS = frozenset({"recovering", "interrupted"})  # states that only the record reports
 
 
-class EventTail:
+E = TypeVar("E", bound=Event)
+
+
+class EventTail(Generic[E]):
     """New events of a JSON lines file that grows."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset = path, 0
+    def __init__(self, path: Path, parse: Callable[[bytes], E | None]) -> None:
+        self._path, self._parse, self._offset = path, parse, 0
 
-    def poll(self) -> Iterator[Event]:
+    def poll(self) -> Iterator[E]:
         """From complete lines only."""
         if not self._path.exists():
             return
@@ -28,7 +32,7 @@ class EventTail:
                 if not line.endswith(b"\n"):
                     return
                 self._offset += len(line)
-                if event := parse_event(line):
+                if event := self._parse(line):
                     yield event
 
 
@@ -42,9 +46,9 @@ class RunTail:
         self.spec = store.spec(run_id)
         self.progress, self.activity = Progress(self.record.steps), Activity()
         self._attempt = 0
-        self._events = EventTail(store.events_file(run_id))
-        self._incidents = EventTail(store.incidents_file(run_id))
-        self._later: list[Event] = []  # incidents of attempts whose events are still to be read
+        self._events = EventTail(store.events_file(run_id), parse_event)
+        self._incidents = EventTail(store.incidents_file(run_id), parse_incident)
+        self._later: list[IncidentEvent] = []  # incidents of attempts whose events are still to be read
 
     def poll(self) -> Iterator[Event]:
         """What is new. Once the record says that the run is over, everything has been returned."""
@@ -61,7 +65,7 @@ class RunTail:
     def _begin_attempt(self, attempt: int) -> None:
         run_id = self.record.run_id
         self._attempt, self.spec = attempt, self._store.spec(run_id, attempt)
-        self._events = EventTail(self._store.events_file(run_id, attempt))
+        self._events = EventTail(self._store.events_file(run_id, attempt), parse_event)
         self.progress.state, self.progress.error = "starting", None
 
     def _read_attempt(self) -> Iterator[Event]:
@@ -69,7 +73,7 @@ class RunTail:
         yield from self._events.poll()
         known, self._later = self._later, []
         for incident in known:
-            if (incident.number("attempt") or 0) <= self._attempt:
+            if incident.attempt <= self._attempt:
                 yield incident
             else:
                 self._later.append(incident)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from orchestrator import protobuf as pb
-from orchestrator.records.events import Event, as_number
+from orchestrator.records.events import EvaluateEvent, Event, StepEvent
 
 DIRECTORY = "tensorboard"
 FILE = "events.out.tfevents.clusterctl"  # TensorBoard searches for names with "tfevents"
@@ -33,7 +33,6 @@ TAGS = {
     "evaluate": {"loss": "held-out/loss", "top1": "held-out/top1", "top5": "held-out/top5"},
 }
 HOTTEST = "phones/hottest_c"
-MAX_STEP = 1 << 62
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _MAX_RECORD = 1 << 16
 _CASTAGNOLI = 0x82F63B78
@@ -72,21 +71,17 @@ def records(event: Event) -> Iterator[bytes]:
     """The Event messages of one event. The start of the run also writes the file version."""
     if event.kind == "start":
         yield pb.double(1, event.time) + pb.text(3, VERSION)
-    step = event.number("step")
-    values = list(_values(event))
-    if step is not None and 0 <= step < MAX_STEP and values:
+    if isinstance(event, StepEvent | EvaluateEvent) and (values := list(_values(event))):
         summary = b"".join(pb.data(1, pb.text(1, tag) + pb.single(2, value)) for tag, value in values)
-        yield pb.double(1, event.time) + pb.integer(2, int(step)) + pb.data(5, summary)
+        yield pb.double(1, event.time) + pb.integer(2, event.step) + pb.data(5, summary)
 
 
-def _values(event: Event) -> Iterator[tuple[str, float]]:
-    found = [(tag, event.number(name)) for name, tag in TAGS.get(event.kind, {}).items()]
-    hottest = event.fields.get("hottest")
-    if event.kind == "step" and isinstance(hottest, dict):
-        found.append((HOTTEST, as_number(hottest.get("temperature_c"))))
-    for tag, value in found:
-        if value is not None and abs(value) < 1e38:  # fits a float32
+def _values(event: StepEvent | EvaluateEvent) -> Iterator[tuple[str, float]]:
+    for name, tag in TAGS[event.kind].items():
+        if (value := getattr(event, name)) is not None:
             yield tag, value
+    if isinstance(event, StepEvent) and event.hottest is not None:
+        yield HOTTEST, event.hottest.temperature_c
 
 
 def frame(record: bytes) -> bytes:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from orchestrator.fleet import PhoneConnection, agent
 from orchestrator.selftest.report import AssumptionResult, assess
-from orchestrator.text import one_line
 from phone_agent.api.measure import checks
 from phone_agent.contract import layout
 from phone_agent.contract.assumptions import Assumption, CheckResult, Status, WiredNetwork
+from phone_agent.contract.decode import decode_json
+from phone_agent.contract.replies import CheckRow
 
 AGENT: Final = layout.ROOT / "selftest-agent"  # uploaded for the test, so it need not be provisioned
 _MARGIN_S: Final = 60.0
-_MAX_DETAIL: Final = 600
 _MAX_EVIDENCE: Final = 20_000
 
 
@@ -36,33 +36,32 @@ def check_assumptions(
     by_name = {check.assumption.name: check for check in checks(wired)}
     silence = max(check.limit_s for check in by_name.values()) + _MARGIN_S
     running, started = "", time.monotonic()
-    for row in agent.stream_rows(connection, *_command(wired, only), silence=silence, env={"PYTHONPATH": str(AGENT)}):
-        check = by_name.get(str(row.get("check"))) if isinstance(row, dict) else None
+    timeout = sum(check.limit_s + 1 for check in by_name.values()) + _MARGIN_S
+    environment = {"PYTHONPATH": str(AGENT)}
+    rows = agent.stream_rows(
+        connection, parse_row, *_command(wired, only), silence=silence, timeout=timeout, env=environment
+    )
+    for row in rows:
+        check = by_name.get(row.check)
         if check is None:
             continue
-        if "status" not in row:
+        if row.status is None:
             running, started = check.assumption.name, time.monotonic()
             yield check.assumption
         elif running == check.assumption.name:  # ignore repeated results
             running = ""
-            yield assess(check.assumption, parse_result(row), time.monotonic() - started, virtual=virtual)
+            yield assess(check.assumption, read_result(row), time.monotonic() - started, virtual=virtual)
 
 
-def parse_result(row: Mapping[str, Any]) -> CheckResult:
-    """Accepts any JSON object."""
-    try:
-        status = Status(str(row.get("status")))
-    except ValueError:
-        return CheckResult(Status.UNKNOWN, "invalid result from the phone")
-    return CheckResult(status, one_line(str(row.get("detail")), _MAX_DETAIL), _bounded_evidence(row.get("evidence")))
+def parse_row(line: bytes) -> CheckRow:
+    return decode_json(CheckRow, line)
 
 
-def _bounded_evidence(evidence: Any) -> dict[str, Any]:
-    if not isinstance(evidence, dict):
-        return {}
+def read_result(row: CheckRow) -> CheckResult:
+    evidence = row.evidence if isinstance(row.evidence, dict) else {}
     if len(json.dumps(evidence)) > _MAX_EVIDENCE:
-        return {"omitted": "the evidence is too large"}
-    return evidence
+        evidence = {"omitted": "the evidence is too large"}
+    return CheckResult(row.status or Status.UNKNOWN, row.detail, evidence)
 
 
 def _command(wired: WiredNetwork, only: Collection[str]) -> list[str]:

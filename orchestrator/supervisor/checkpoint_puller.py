@@ -6,19 +6,19 @@ import threading
 from collections.abc import Callable
 
 from orchestrator.errors import ClusterctlError
-from orchestrator.records.events import Event
+from orchestrator.records.events import CheckpointEvent
 
 
 class CheckpointPuller:
     """Fetches one checkpoint at a time, always the newest. A failure is ignored: it is fetched when the run is over."""
 
-    def __init__(self, fetch: Callable[[Event], object]) -> None:
+    def __init__(self, fetch: Callable[[CheckpointEvent], object]) -> None:
         self._fetch = fetch
-        self._newest: Event | None = None
+        self._newest: CheckpointEvent | None = None
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def pull(self, event: Event) -> None:
+    def pull(self, event: CheckpointEvent) -> None:
         with self._lock:
             self._newest = event
             if self._thread is None or not self._thread.is_alive():
@@ -32,7 +32,7 @@ class CheckpointPuller:
             except (ClusterctlError, OSError):
                 continue
 
-    def _next(self) -> Event | None:
+    def _next(self) -> CheckpointEvent | None:
         with self._lock:
             event, self._newest = self._newest, None
             return event

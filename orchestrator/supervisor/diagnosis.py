@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.records.causes import Cause, cause_of
-from orchestrator.records.events import Event
+from orchestrator.records.events import ErrorEvent
 from orchestrator.records.record import Failure
 from orchestrator.text import one_line
-from phone_agent.contract.errors import ErrorCode, parse_code
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.schema import RankSpec, RunSpec
 
 _SIGKILL = "9"
@@ -113,7 +113,7 @@ def name_ranks(ranks: Sequence[RankSpec]) -> str:
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
-def diagnose_failure(spec: RunSpec, error: Event | None, mpirun_log: str) -> Diagnosis:
+def diagnose_failure(spec: RunSpec, error: ErrorEvent | None, mpirun_log: str) -> Diagnosis:
     """In order of trust: the error that a rank reported about itself, the log of mpirun, what a rank reported about
     its neighbors, the last line of the log."""
     tail = _tail(mpirun_log)
@@ -125,23 +125,22 @@ def diagnose_failure(spec: RunSpec, error: Event | None, mpirun_log: str) -> Dia
             return _from_log(spec, match, Diagnosis(cause, detail=detail, log_tail=tail))
     if reported is not None:
         return reported
-    code = parse_code(error.fields.get("code")) if error else ErrorCode.UNKNOWN
+    code = error.code if error else ErrorCode.UNKNOWN
     last = tail[-1] if tail else _first_line(error) if error else ""
     return Diagnosis(cause_of(code, Cause.UNKNOWN), detail=last, log_tail=tail)
 
 
-def _reported(spec: RunSpec, error: Event, tail: tuple[str, ...]) -> Diagnosis | None:
+def _reported(spec: RunSpec, error: ErrorEvent, tail: tuple[str, ...]) -> Diagnosis | None:
     rank = _rank_of(spec, error)
     if rank is None:
         return None
-    code = parse_code(error.fields.get("code"))
     return Diagnosis(
-        cause_of(code, Cause.RANK_FAILED),
+        cause_of(error.code, Cause.RANK_FAILED),
         rank,
         _first_line(error),
         log_tail=tail,
-        permanent=error.fields.get("fault") == "work",
-        certain=code is not ErrorCode.MPI_FAILED,  # MPI fails on the neighbors of a rank that is gone
+        permanent=error.fault == "work",
+        certain=error.code is not ErrorCode.MPI_FAILED,  # MPI fails on the neighbors of a rank that is gone
     )
 
 
@@ -154,9 +153,8 @@ def _from_log(spec: RunSpec, match: re.Match[str], found: Diagnosis) -> Diagnosi
     return replace(found, rank=_matched_rank(spec, groups))
 
 
-def _first_line(error: Event) -> str:
-    lines = str(error.fields.get("message", "")).splitlines()
-    return one_line(lines[0]) if lines else "failed"
+def _first_line(error: ErrorEvent) -> str:
+    return one_line(error.message.partition("\n")[0]) or "failed"
 
 
 def _tail(log: str) -> tuple[str, ...]:
@@ -165,10 +163,10 @@ def _tail(log: str) -> tuple[str, ...]:
     return tuple(one_line(line, 200) for line in lines[-_TAIL_LINES:])
 
 
-def _rank_of(spec: RunSpec, error: Event) -> RankSpec | None:
+def _rank_of(spec: RunSpec, error: ErrorEvent) -> RankSpec | None:
     """By number only if the event names no phone: in another attempt that number belongs to another phone."""
     if error.phone is None:
-        return _by_number(spec, error.fields.get("rank"))
+        return _by_number(spec, error.rank)
     return next((rank for rank in spec.ranks if rank.phone == error.phone), None)
 
 
@@ -178,5 +176,5 @@ def _matched_rank(spec: RunSpec, groups: dict[str, str | None]) -> RankSpec | No
     return _by_number(spec, int(number)) if (number := groups.get("rank")) else None
 
 
-def _by_number(spec: RunSpec, number: object) -> RankSpec | None:
+def _by_number(spec: RunSpec, number: int | None) -> RankSpec | None:
     return next((rank for rank in spec.ranks if rank.rank == number), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from orchestrator.records.events import Event, Progress, parse_event
+from orchestrator.records.events import CheckpointEvent, Event, Progress, parse_event
 from orchestrator.records.incidents import IncidentKind, Incidents
 from orchestrator.records.record import RunRecord, RunStore
 from orchestrator.records.tensorboard import TensorBoard
@@ -29,18 +29,19 @@ class EventRecorder:
     def record(self, event: Event) -> None:
         self.progress.update(event)
         self._tensorboard.write(event)
-        if event.kind == "checkpoint":
+        if isinstance(event, CheckpointEvent):
             self._puller.pull(event)
 
     def replay(self, attempts: int) -> None:
         """The events and incidents of earlier attempts, as they are recorded on this computer."""
         for attempt in range(attempts):
             path = self._store.events_file(self._run_id, attempt)
-            for line in path.read_bytes().splitlines() if path.exists() else []:
-                if event := parse_event(line):
-                    self.record(event)
-            for event in self._incidents.after(attempt):
-                self.record(event)
+            if path.exists():
+                with path.open("rb") as lines:
+                    for event in filter(None, map(parse_event, lines)):
+                        self.record(event)
+            for incident in self._incidents.after(attempt):
+                self.record(incident)
 
     def add_incident(self, kind: IncidentKind, message: str, attempt: int, **fields: object) -> None:
         event = self._incidents.add(kind, message, attempt=attempt, **fields)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import ClusterctlError, PhoneError
-from orchestrator.records.checkpoints import CheckpointInfo, FetchError, fetch_last, remove_from_phones
+from orchestrator.records.checkpoints import FetchError, fetch_last, remove_from_phones
 
 if TYPE_CHECKING:
     from orchestrator.launch.context import LaunchContext
@@ -19,8 +19,7 @@ _PAUSES_S = (1.0, 3.0, 10.0)  # before each further try
 
 def local_checkpoint(store: RunStore, run_id: str, progress: Progress) -> Path | None:
     """The last checkpoint that the run announced, if it is on this computer."""
-    info = CheckpointInfo.from_event(progress.checkpoint) if progress.checkpoint else None
-    path = store.directory(run_id) / info.name if info else None
+    path = store.directory(run_id) / progress.checkpoint.name if progress.checkpoint else None
     return path if path and path.exists() else None
 
 

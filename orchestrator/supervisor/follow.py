@@ -7,6 +7,7 @@ offset to resume from, after a lost connection as well as after this computer wa
 from __future__ import annotations
 
 import fcntl
+import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 RETRY_S = 120.0  # how long the head phone may be unreachable before this computer gives up
 SILENCE_S = 3.0  # the agent sends a heartbeat every half second
+NONSENSE_S = 10.0  # without a valid event, although lines arrive
 _PAUSES_S = (1.0, 2.0, 5.0)
 _MAX_COPY_BYTES = 1 << 30
 
@@ -100,13 +102,17 @@ def _stream_events(
 ) -> Iterator[Event]:
     position = ("--attempt", str(attempt), "--offset", str(events.size))
     command = agent.argv("follow", run_id, *position, "--holder", host_identity())
-    with connect().open_stream(command, env=agent.ENVIRONMENT, silence=SILENCE_S) as stream:
+    with connect().open_stream(command, env=agent.ENVIRONMENT, silence=SILENCE_S, timeout=math.inf) as stream:
+        heard_at = time.monotonic()
         for line in stream:
             event = parse_event(line)
             if event is None or event.kind not in FOLLOWER_EVENTS:
                 events.append(line + b"\n")
             if event is not None:
                 yield event
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > NONSENSE_S:
+                raise PhoneError(f"no valid event for {NONSENSE_S:g} s", code=ErrorCode.BAD_ANSWER)
     if stream.rc:
         code, message = agent.reported(stream.stderr, stream.rc)
         raise FollowRefusedError(message, code=code)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import ClusterctlError
 from orchestrator.fleet import agent
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
 from orchestrator.records.causes import Cause
-from orchestrator.records.events import as_number
 from orchestrator.supervisor.diagnosis import DESCRIPTIONS
 from orchestrator.supervisor.identity import host_identity
 from orchestrator.text import one_line
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.replies import RunProbe
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
@@ -88,7 +88,7 @@ def probe_phones(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, find_kil
     """`find_killer`: also search the Android log for what killed the rank, which takes longer."""
     flags = ("--logcat",) if find_killer else ()
     outcomes = fleet.map(
-        lambda phone: agent.call(phone, "probe", run_id, *flags, timeout=PROBE_S), phones, probe_first=True
+        lambda phone: agent.call(phone, RunProbe, "probe", run_id, *flags, timeout=PROBE_S), phones, probe_first=True
     )
     return _probes(outcomes)
 
@@ -100,7 +100,9 @@ def terminate(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, free_memory
     """
     flags = ("--holder", host_identity(), *(("--discard-state",) if free_memory else ()))
     outcomes = fleet.map(
-        lambda phone: agent.call(phone, "cleanup", run_id, *flags, timeout=TERMINATE_S), phones, probe_first=True
+        lambda phone: agent.call(phone, RunProbe, "cleanup", run_id, *flags, timeout=TERMINATE_S),
+        phones,
+        probe_first=True,
     )
     probes = _probes(outcomes)
     for probe in probes:
@@ -114,44 +116,33 @@ def newest_in_memory(probes: Sequence[Probe]) -> int:
     return max((mark for probe in probes for mark in probe.in_memory), default=(0, 0))[1]
 
 
-def _probes(outcomes: Outcomes[Any]) -> tuple[Probe, ...]:
+def _probes(outcomes: Outcomes[RunProbe]) -> tuple[Probe, ...]:
     return tuple(map(_read_outcome, outcomes))
 
 
-def _read_outcome(outcome: Outcome[Any]) -> Probe:
-    if outcome.status is not Status.OK or not isinstance(outcome.value, dict):
+def _read_outcome(outcome: Outcome[RunProbe]) -> Probe:
+    reply = outcome.value
+    if reply is None:
         return _read_failure(outcome)
-    answer = outcome.value
-    ranks = [rank for rank in answer.get("ranks") or [] if isinstance(rank, dict)]
-    killer = answer.get("killed_by")
     return Probe(
         outcome.phone,
-        ranks=len(ranks),
-        frozen=any(rank.get("state") in _STUCK and not rank.get("progressing") for rank in ranks),
-        progressing=any(rank.get("progressing") is True for rank in ranks),
-        in_memory=_attempts_and_steps(answer.get("held_steps")),
-        disk_mb=as_number(answer.get("disk_mb")),
-        memory_mb=as_number(answer.get("memory_mb")),
-        killed_by=one_line(killer, 80) if isinstance(killer, str) else None,
+        ranks=len(reply.ranks),
+        frozen=any(rank.state in _STUCK and not rank.progressing for rank in reply.ranks),
+        progressing=any(rank.progressing for rank in reply.ranks),
+        in_memory=reply.held_steps,
+        disk_mb=reply.disk_mb,
+        memory_mb=reply.memory_mb,
+        killed_by=reply.killed_by,
     )
 
 
-def _read_failure(outcome: Outcome[Any]) -> Probe:
+def _read_failure(outcome: Outcome[RunProbe]) -> Probe:
     code = outcome.code or ErrorCode.BAD_ANSWER
     sshd_down = outcome.phase in _LOGIN_PHASES or code is ErrorCode.CONNECTION_REFUSED
     return Probe(
         outcome.phone,
-        error=one_line(outcome.error or "the agent's response is not a JSON object", 160),
+        error=one_line(outcome.error or "no reply", 160),
         sshd_down=sshd_down,
         agent_failed=outcome.status is not Status.UNREACHABLE and not sshd_down,
         code=code,
-    )
-
-
-def _attempts_and_steps(raw: Any) -> tuple[tuple[int, int], ...]:
-    pairs = raw if isinstance(raw, list) else []
-    return tuple(
-        (pair[0], pair[1])
-        for pair in pairs
-        if isinstance(pair, list) and len(pair) == 2 and all(type(each) is int and each >= 0 for each in pair)
     )

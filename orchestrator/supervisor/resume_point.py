@@ -11,10 +11,11 @@ from orchestrator.records.incidents import IncidentKind
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
+    from phone_agent.contract.schema import RunSpec
 
 
 def find_resume_checkpoint(
-    fleet: Fleet, run_id: str, directory: Path, memory_step: int, report: Callable[[IncidentKind, str], None]
+    fleet: Fleet, spec: RunSpec, directory: Path, memory_step: int, report: Callable[[IncidentKind, str], None]
 ) -> Path | None:
     """The checkpoint to resume from. None: the phones hold a step in memory, or the run starts from the beginning.
 
@@ -22,7 +23,7 @@ def find_resume_checkpoint(
     """
     if memory_step:
         return None
-    found = checkpoints.find_newest(fleet, run_id, directory)
+    found = checkpoints.find_newest(fleet, spec, directory)
     for damaged in found.damaged if found else ():
         report(IncidentKind.CHECKPOINT_SKIPPED, f"skipped the damaged checkpoint {damaged}")
     if found is None:

@@ -14,6 +14,7 @@ from orchestrator.supervisor.follow import FollowRefusedError, follow
 from orchestrator.supervisor.identity import host_identity
 from orchestrator.supervisor.probe import terminate
 from orchestrator.supervisor.run_lock import run_lock
+from phone_agent.contract.replies import Stopped
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
@@ -37,7 +38,7 @@ def stop(store: RunStore, record: RunRecord, fleet: Fleet) -> RunRecord:
     head_error: ClusterctlError | None = None
     try:
         command = ("stop", record.run_id, "--holder", host_identity())
-        agent.call(fleet.connection(head), *command, timeout=_STOP_TIMEOUT_S)
+        agent.call(fleet.connection(head), Stopped, *command, timeout=_STOP_TIMEOUT_S)
         record = read_remaining_events(store, record, fleet.connection(head))
     except (PhoneError, FollowRefusedError) as error:
         head_error = error

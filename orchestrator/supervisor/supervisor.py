@@ -26,7 +26,7 @@ from orchestrator.launch.start import start_run
 from orchestrator.records.activity import ActivityFile
 from orchestrator.records.causes import Cause
 from orchestrator.records.checkpoints import fetch_announced
-from orchestrator.records.events import FOLLOWER_EVENTS, Event, Progress
+from orchestrator.records.events import FOLLOWER_EVENTS, Event, Progress, StepEvent
 from orchestrator.records.incidents import IncidentKind
 from orchestrator.supervisor import recovery_timing, states
 from orchestrator.supervisor.checkpoint_puller import CheckpointPuller
@@ -44,6 +44,7 @@ from orchestrator.supervisor.step_timeout import StepTimeout
 from orchestrator.supervisor.transition import transition
 from orchestrator.text import count_of, one_line
 from phone_agent.contract import layout
+from phone_agent.contract.replies import YieldRequested
 from phone_agent.contract.schema import RunSpec
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Supervisor:
         """Before the record says that the run is over: whoever waits for that finds the checkpoint."""
         if (announced := self.progress.checkpoint) is None:
             return
-        self._activity.report(f"fetching {announced.text('file')}: {(announced.number('bytes') or 0) / 1e6:,.0f} MB")
+        self._activity.report(f"fetching {announced.name}: {announced.size / 1e6:,.0f} MB")
         self._puller.close()
         if reason := collect_with_retries(self._launch, self.record, self.progress):
             message = f"could not fetch the last checkpoint: {reason}; try: clusterctl attach {self.record.run_id}"
@@ -217,8 +218,8 @@ class Supervisor:
         if event.kind not in FOLLOWER_EVENTS:
             self._last_event_at = time.monotonic()
             self._step_timeout.record_activity()
-        if event.kind == "step":
-            self._step_timeout.record_step(event.number("step_s"))
+        if isinstance(event, StepEvent):
+            self._step_timeout.record_step(event.step_s)
             self._dispatch_in_stream(states.StepCompleted(self.progress.step))
             self._timing.reset()
             self._activity.clear()
@@ -259,8 +260,10 @@ class Supervisor:
         )
 
     def _request_yield(self, phones: tuple[Phone, ...]) -> states.YieldAccepted | None:
-        answer = agent.call(self._head(), "yield", self.record.run_id, "--attempt", str(self.record.attempt))
-        return states.YieldAccepted(phones) if answer.get("requested") else None
+        answer = agent.call(
+            self._head(), YieldRequested, "yield", self.record.run_id, "--attempt", str(self.record.attempt)
+        )
+        return states.YieldAccepted(phones) if answer.requested else None
 
     # -------------------------------------------------------------------------------------------------- diagnosing
 
@@ -309,21 +312,19 @@ class Supervisor:
         return states.AttemptStarted(record, spec)
 
     def _prepare_attempt(self, before: RunSpec, action: states.StartAttempt) -> tuple[RunSpec, InitialState]:
-        phones, tuned = action.phones, self.progress.choice
+        phones = action.phones
         spec = next_attempt(
             before,
             phones,
             self.record.attempt + 1,
             batches=self.progress.batches,
-            choice=tuned.fields if tuned else None,
+            choice=self.progress.choice,
         )
         joining = not {phone.name for phone in phones} <= {rank.phone for rank in before.ranks}
         if joining or not spec.data.replicated or action.verify_data:
             spec = push_data(self._launch, spec, find_stored(spec.data), replicate=spec.data.replicated)
         directory = self._store.directory(self.record.run_id)
-        checkpoint = find_resume_checkpoint(
-            self._fleet, self.record.run_id, directory, action.memory_step, self._add_incident
-        )
+        checkpoint = find_resume_checkpoint(self._fleet, spec, directory, action.memory_step, self._add_incident)
         spec = replace(spec, resume=layout.RESUME_FILE if checkpoint else "")
         return spec, InitialState.load(spec, directory, checkpoint)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import agent
 from orchestrator.inventory.model import Phone
-from orchestrator.text import one_line
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.replies import DeviceKindReply, OpenClDevice
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 150.0  # the phone waits for a hung driver twice, 30 s each
 NO_GPU = "no OpenCL device"
-OPENCL_DEVICE_TYPES = ("gpu", "accelerator", "cpu")
 
 
 @dataclass(frozen=True)
@@ -61,42 +60,18 @@ def without_gpu(kinds: Mapping[Phone, DeviceKind]) -> list[Phone]:
 
 
 def _query(connection: PhoneConnection) -> DeviceKind:
-    return parse_kind(agent.call(connection, "device-kind", timeout=_TIMEOUT_S))
+    return read_kind(agent.call(connection, DeviceKindReply, "device-kind", timeout=_TIMEOUT_S))
 
 
-def parse_kind(answer: Any) -> DeviceKind:
-    """Validates the answer, which is untrusted."""
-    try:
-        cores = f"{int(answer['cores'])} cores, {int(answer['big_cores'])} big"
-        name = ", ".join(_texts(answer, ("model", "arch"))) + f", {cores}, {_text(answer['isa'])}"
-        device, why = answer["opencl"]["device"], one_line(str(answer["opencl"]["why"]), 400)
-        driver = ", ".join(_texts(device, ("device", "driver", "version"))) if device else NO_GPU
-        return DeviceKind(
-            name, _text(answer["core"]), driver, "" if device else why, _limits(device) if device else None
-        )
-    except (KeyError, TypeError, ValueError):
-        raise PhoneError("invalid device kind", code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision") from None
+def read_kind(reply: DeviceKindReply) -> DeviceKind:
+    cores = f"{reply.cores} cores, {reply.big_cores} big"
+    name, device = f"{reply.model}, {reply.arch}, {cores}, {reply.isa}", reply.opencl.device
+    if device is None:
+        return DeviceKind(name, reply.core, NO_GPU, reply.opencl.why)
+    return DeviceKind(name, reply.core, f"{device.device}, {device.driver}, {device.version}", limits=_limits(device))
 
 
-def _limits(device: Mapping[str, Any]) -> Limits:
+def _limits(device: OpenClDevice) -> Limits:
     from phone_agent.api.memory import Limits
 
-    if device["kind"] not in OPENCL_DEVICE_TYPES:
-        raise ValueError
-    return Limits(
-        kind=device["kind"],
-        compute_units=int(device["compute_units"]),
-        work_group=int(device["work_group"]),
-        local_bytes=int(device["local_bytes"]),
-        allocation_bytes=int(device["allocation_bytes"]),
-        memory_bytes=int(device["memory_bytes"]),
-        unified=bool(device["unified"]),
-    )
-
-
-def _texts(answer: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    return [_text(answer[name]) for name in names]
-
-
-def _text(value: Any) -> str:
-    return one_line(str(value), 120)
+    return Limits(**{each.name: getattr(device, each.name) for each in fields(Limits)})

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import asdict, dataclass, replace
+from typing import Final
 
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import Fleet, PhoneConnection, agent
 from orchestrator.inventory.model import Phone
 from orchestrator.tune.device_kinds import DeviceKind, by_kind
 from orchestrator.tune.store import Tuned, TuneStore
-from phone_agent.contract.choices import BACKENDS, MAX_THREADS
+from phone_agent.contract.decode import DecodeError, decode_json
 from phone_agent.contract.errors import ErrorCode
-from phone_agent.contract.schema import DeviceConfig
+from phone_agent.contract.replies import TuneRow
 from phone_agent.contract.tune import GRACE_S, TIME_SHARES, TuneRequest
 
 BEST: Final = "best"
-Row = Mapping[str, Any]
-OnRow = Callable[[Phone, Row], None]
+OnRow = Callable[[Phone, TuneRow], None]
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ def tune(
     """Tunes all kinds in parallel, each on its first phone; virtual phones one by one, since they share a processor."""
     groups = by_kind(kinds)
     chosen = {phones[0]: kind for kind, phones in groups.items()}
-    rows: dict[Phone, list[Row]] = {phone: [] for phone in chosen}
+    rows: dict[Phone, list[TuneRow]] = {phone: [] for phone in chosen}
 
     def run_tuning(connection: PhoneConnection) -> None:
         _stream_rows(connection, request, rows[connection.phone], on_row)
@@ -58,9 +56,9 @@ def tune(
     return results
 
 
-def _store_best(kind: DeviceKind, request: TuneRequest, rows: list[Row]) -> Tuned:
-    best = next((row for row in rows if row["part"] == BEST), None)
-    if best is None or "images_per_s" not in best:
+def _store_best(kind: DeviceKind, request: TuneRequest, rows: list[TuneRow]) -> Tuned:
+    best = next((row for row in rows if row.part == BEST), None)
+    if best is None or best.images_per_s is None or best.device_config is None:
         raise PhoneError("no usable config was measured", code=ErrorCode.MEASUREMENT_FAILED)
     tuned = Tuned(
         kind=kind.name,
@@ -68,8 +66,8 @@ def _store_best(kind: DeviceKind, request: TuneRequest, rows: list[Row]) -> Tune
         driver=kind.driver,
         model=request.model,
         batch=request.batch,
-        device_config=_device_config(best.get("device_config")),
-        images_per_s=float(best["images_per_s"]),
+        device_config=replace(best.device_config, fallback_reason=""),
+        images_per_s=best.images_per_s,
         rows=tuple(row for row in rows if row is not best),
         measured=time.time(),
     )
@@ -77,54 +75,17 @@ def _store_best(kind: DeviceKind, request: TuneRequest, rows: list[Row]) -> Tune
     return tuned
 
 
-def _stream_rows(connection: PhoneConnection, request: TuneRequest, rows: list[Row], on_row: OnRow) -> None:
+def _stream_rows(connection: PhoneConnection, request: TuneRequest, rows: list[TuneRow], on_row: OnRow) -> None:
     silence = max(TIME_SHARES.values()) * request.seconds + 2 * GRACE_S
-    for value in agent.stream_rows(connection, "tune", json.dumps(asdict(request)), silence=silence):
-        row = _check_row(value)
+    timeout = request.seconds + (len(TIME_SHARES) + 1) * GRACE_S + silence
+    command = ("tune", json.dumps(asdict(request)))
+    for row in agent.stream_rows(connection, parse_row, *command, silence=silence, timeout=timeout):
         rows.append(row)
         on_row(connection.phone, row)
 
 
-def _check_row(row: Any) -> Row:
-    numbers = ("step_s", "images_per_s")
-    if (
-        not isinstance(row, dict)
-        or not isinstance(row.get("part"), str)
-        or not all(_positive(row[name]) for name in numbers if name in row)
-        or not ("error" in row or numbers[0] in row or row["part"] == BEST)
-    ):
-        raise PhoneError(
-            f"invalid tuning row: {str(row)[:100]}", code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision"
-        )
+def parse_row(line: bytes) -> TuneRow:
+    row = decode_json(TuneRow, line)
+    if row.step_s is None and row.error is None and row.part != BEST:
+        raise DecodeError("neither step_s nor error")
     return row
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 < value < math.inf
-
-
-def _device_config(raw: Any) -> DeviceConfig:
-    """Accepts only configs that flags could express."""
-    try:
-        config = DeviceConfig(**raw)
-        valid = (
-            config.backend in BACKENDS
-            and type(config.threads) is int
-            and 0 <= config.threads <= MAX_THREADS
-            and type(config.little_cores) is bool
-            and (
-                config.gpu_fraction is None
-                or (isinstance(config.gpu_fraction, float) and 0 <= config.gpu_fraction <= 1)
-            )
-            and all(type(name) is str and type(value) is int and value > 0 for name, value in config.tiles.items())
-            and config.fallback_reason == ""
-        )
-    except (TypeError, AttributeError):
-        valid = False
-    if not valid:
-        raise PhoneError(
-            f"invalid device config: {str(raw)[:100]}",
-            code=ErrorCode.BAD_ANSWER,
-            remedy="clusterctl provision",
-        )
-    return config

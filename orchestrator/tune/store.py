@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from orchestrator.errors import ClusterctlError
 from orchestrator.paths import state_dir
 from orchestrator.tune.device_kinds import DeviceKind
+from phone_agent.contract.decode import decode
+from phone_agent.contract.replies import TuneRow
 from phone_agent.contract.schema import DeviceConfig
 
 
@@ -27,7 +27,7 @@ class Tuned:
     batch: int
     device_config: DeviceConfig
     images_per_s: float
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[TuneRow, ...]
     measured: float  # epoch seconds
 
     @property
@@ -50,11 +50,10 @@ class TuneStore:
     def read(self) -> dict[str, Tuned]:
         """By name of the device kind."""
         try:
-            raw = json.loads(self._file.read_text(encoding="utf-8"))
-            return {name: _tuned(each) for name, each in raw.items()}
+            return decode(dict[str, Tuned], json.loads(self._file.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        except (OSError, ValueError) as error:
             raise ClusterctlError(
                 f"cannot read {self._file}: {error}", remedy="delete the file, then run clusterctl tune again"
             ) from None
@@ -66,7 +65,3 @@ class TuneStore:
         new = self._file.with_name(f".{self._file.name}.{os.getpid()}")
         new.write_text(json.dumps({name: asdict(each) for name, each in sorted(known.items())}, indent=2) + "\n")
         new.replace(self._file)
-
-
-def _tuned(raw: dict[str, Any]) -> Tuned:
-    return Tuned(**{**raw, "device_config": DeviceConfig(**raw["device_config"]), "rows": tuple(raw["rows"])})

@@ -21,6 +21,7 @@ from orchestrator.view.console import next_step, note, out, warn
 from orchestrator.view.outcomes import as_json, print_outcomes
 from orchestrator.view.progress import delayed_line
 from orchestrator.view.table import Column, FitTable, print_table
+from phone_agent.contract.replies import DatasetRemoved
 from phone_agent.contract.sizes import format_size
 
 
@@ -132,18 +133,18 @@ def print_pushed(name: str, done: PushResult) -> None:
         print_outcomes(done.outcomes, f"clusterctl data push {name}")
 
 
-def phones_that_had(outcomes: Outcomes[dict[str, Any]] | None) -> list[Phone]:
-    return [phone for phone, answer in outcomes.values() if answer.get("removed")] if outcomes else []
+def phones_that_had(outcomes: Outcomes[DatasetRemoved] | None) -> list[Phone]:
+    return [phone for phone, answer in outcomes.values() if answer.removed] if outcomes else []
 
 
-def removed_document(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, here: bool) -> dict[str, Any]:
+def removed_document(name: str, outcomes: Outcomes[DatasetRemoved] | None, *, here: bool) -> dict[str, Any]:
     """`removed`: the phone had the dataset, and it was deleted."""
     had = {phone.name for phone in phones_that_had(outcomes)}
     phones = [{**each, "removed": each["phone"] in had} for each in as_json(outcomes)] if outcomes else []
     return {"name": name, "removed_here": here, "phones": phones}
 
 
-def print_removed(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, here: bool, kept: bool) -> None:
+def print_removed(name: str, outcomes: Outcomes[DatasetRemoved] | None, *, here: bool, kept: bool) -> None:
     if outcomes is None:
         note(f"deleted {name} on this computer; copies on phones remain")
         next_step(f"clusterctl data remove {name} --from-phones", "delete them as well")

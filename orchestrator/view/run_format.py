@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from orchestrator.format import format_clock
-from orchestrator.records.events import BatchChange, Event, Progress
+from orchestrator.records.events import MAX_LOSS, Event, PauseEvent, Progress, RebalanceEvent, ResumeEvent
 from orchestrator.text import count_of
 
 CURVE_WIDTH = 44  # the whole view fits 80 columns
@@ -23,12 +23,16 @@ def format_phase(what: str, count: tuple[int, int]) -> str:
 def format_step(progress: Progress) -> str:
     parts = (
         f"step {progress.step}/{progress.steps}",
-        "" if progress.loss is None else f"loss {progress.loss:.4f}",
+        "" if progress.loss is None else f"loss {format_loss(progress.loss)}",
         format_speed(progress),
-        "" if progress.hottest is None else f"{progress.hottest[0]} {progress.hottest[1]:.0f} °C",
+        "" if progress.hottest is None else f"{progress.hottest.phone} {progress.hottest.temperature_c:.0f} °C",
         "" if progress.eta_s is None else f"{format_clock(progress.eta_s)} left",
     )
     return "  ".join(part for part in parts if part)
+
+
+def format_loss(loss: float) -> str:
+    return "diverged" if abs(loss) >= MAX_LOSS else f"{loss:.4f}"
 
 
 def format_speed(progress: Progress) -> str:
@@ -47,15 +51,15 @@ def format_accuracy(progress: Progress) -> str:
     return f"test accuracy {found.top1:.1%} (top 5: {found.top5:.1%})"
 
 
-def format_batch_change(change: BatchChange) -> str:
+def format_batch_change(change: RebalanceEvent) -> str:
     return f"from step {change.step}: {change.reason}"
 
 
-def format_phone_event(progress: Progress, event: Event) -> str:
+def format_phone_event(event: Event) -> str:
     """One line when a phone's batch size changes, or when a phone pauses or resumes; else nothing."""
-    if event.kind == "rebalance" and progress.batch_changes:
-        return format_batch_change(progress.batch_changes[-1])
-    return event.text("reason") if event.kind in {"pause", "resume"} else ""
+    if isinstance(event, RebalanceEvent):
+        return format_batch_change(event)
+    return event.reason if isinstance(event, PauseEvent | ResumeEvent) else ""
 
 
 def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:

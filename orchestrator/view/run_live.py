@@ -22,6 +22,7 @@ from orchestrator.view.run_format import (
     STATE_STYLE,
     format_accuracy,
     format_batch_change,
+    format_loss,
     format_phase,
     format_speed,
     sparkline,
@@ -123,15 +124,15 @@ def _bar(progress: Progress) -> RenderableType:
 def _loss(progress: Progress) -> Text:
     if progress.loss is None:
         return Text("waiting for the first step", "dim")
-    return Text.assemble((f"{sparkline(progress.losses):<{CURVE_WIDTH}}", "cyan"), f"  {progress.loss:.4f}")
+    return Text.assemble((f"{sparkline(progress.losses):<{CURVE_WIDTH}}", "cyan"), f"  {format_loss(progress.loss)}")
 
 
 def _hottest(spec: RunSpec, progress: Progress) -> str:
     if progress.hottest is None:
         return "unknown"
-    name, celsius = progress.hottest
+    name = progress.hottest.phone
     where = next((f" ({rank.switch}:{rank.port})" for rank in spec.ranks if rank.phone == name), "")
-    return f"{name}{where}  {celsius:.0f} °C"
+    return f"{name}{where}  {progress.hottest.temperature_c:.0f} °C"
 
 
 def _times(progress: Progress, idle_s: float) -> str:

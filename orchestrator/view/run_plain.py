@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from orchestrator.records.activity import Activity
-from orchestrator.records.events import Event, Progress
+from orchestrator.records.events import Event, IncidentEvent, Progress
 from orchestrator.text import one_line
 from orchestrator.view.console import err
 from orchestrator.view.run_format import format_accuracy, format_phase, format_phone_event, format_step
@@ -34,9 +34,9 @@ class PlainRunView:
     def update(self, progress: Progress, event: Event) -> None:
         if event.kind == "warning":
             err.print(f"warning: {progress.warnings[-1]}", markup=False)
-        if event.kind == "incident":
-            err.print(event.text("message"), markup=False, soft_wrap=True)
-        if line := format_phone_event(progress, event):
+        if isinstance(event, IncidentEvent):
+            err.print(event.message, markup=False, soft_wrap=True)
+        if line := format_phone_event(event):
             err.print(line, markup=False, soft_wrap=True)
         if event.kind == "evaluate":
             line = f"step {progress.step}/{progress.steps}  {format_accuracy(progress)}"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
 from orchestrator.format import format_clock
-from orchestrator.records.events import Progress
+from orchestrator.records.events import Event, Progress
 from orchestrator.records.record import Failure
 from orchestrator.text import count_of
 from orchestrator.view.console import next_step, out
-from orchestrator.view.run_format import STATE_STYLE, format_accuracy
+from orchestrator.view.run_format import STATE_STYLE, format_accuracy, format_loss
 from phone_agent.contract.schema import RunSpec
 
 _PLAN_FIELDS = ("algorithm", "group", "wire", "bucket_bytes", "predicted_s", "limit_s")
+_EVALUATION_FIELDS = ("step", "samples", "top1", "top5", "loss")
+_BATCH_FIELDS = ("step", "batches", "reason")
 
 
 def print_summary(spec: RunSpec, progress: Progress, failure: Failure | None, checkpoint: Path | None = None) -> None:
@@ -54,15 +56,15 @@ def summary_json(
         "loss": progress.loss,
         "losses": progress.losses,
         "test_accuracy": progress.test_accuracy,
-        "evaluated": progress.evaluated and asdict(progress.evaluated),
+        "evaluated": progress.evaluated and _fields(progress.evaluated, _EVALUATION_FIELDS),
         "checkpoint": checkpoint and str(checkpoint),
         "images_per_s": progress.images_per_s,
         "seconds": progress.seconds,
-        "choice": progress.choice and {name: progress.choice.fields.get(name) for name in _PLAN_FIELDS},
+        "choice": progress.choice and _fields(progress.choice, _PLAN_FIELDS),
         "exposed_comm_fraction": progress.exposed_comm_fraction,
         "line_rate_fraction": progress.line_rate_fraction,
         "warnings": progress.warnings,
-        "batch_changes": [asdict(change) for change in progress.batch_changes],
+        "batch_changes": [_fields(change, _BATCH_FIELDS) for change in progress.batch_changes],
         "error": failure
         and {
             "cause": failure.cause,
@@ -75,10 +77,14 @@ def summary_json(
     }
 
 
+def _fields(event: Event, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in names}
+
+
 def _outcome(progress: Progress) -> str:
     first = progress.losses[0] if progress.losses else None
     parts = (
-        "" if first is None or progress.loss is None else f"loss {first:.4f} -> {progress.loss:.4f}",
+        "" if first is None or progress.loss is None else f"loss {format_loss(first)} -> {format_loss(progress.loss)}",
         format_accuracy(progress),
         "" if progress.images_per_s is None else f"{progress.images_per_s:,.0f} images/s",
         format_clock(progress.seconds if progress.seconds is not None else progress.elapsed_s),
@@ -89,13 +95,9 @@ def _outcome(progress: Progress) -> str:
 def _communication(progress: Progress) -> str:
     """Algorithm, wire format and efficiency of the allreduce; empty for a run on one phone."""
     plan, line_rate, exposed = progress.choice, progress.line_rate_fraction, progress.exposed_comm_fraction
-    if plan is None or plan.fields.get("limit_s") is None or exposed is None:
+    if plan is None or plan.limit_s is None or exposed is None:
         return ""
-    group = plan.fields.get("group")
-    groups = f" in groups of {group}" if group else ""
+    groups = f" in groups of {plan.group}" if plan.group else ""
     # A run of local steps has no line rate. The link probe is short: the allreduce may turn out to be faster.
     speed = "" if line_rate is None else f", {line_rate:.0%} of measured link speed"
-    return (
-        f"allreduce: {plan.text('algorithm')}{groups}, {plan.text('wire')}{speed}; "
-        f"{exposed:.1%} of step time spent waiting"
-    )
+    return f"allreduce: {plan.algorithm}{groups}, {plan.wire}{speed}; {exposed:.1%} of step time spent waiting"

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
-from orchestrator.text import one_line
 from orchestrator.tune.compute_choice import describe_config
-from orchestrator.tune.measure import BEST, KindResult, OnRow, Row
+from orchestrator.tune.measure import BEST, KindResult, OnRow
 from orchestrator.view.console import err, next_step, out
 from orchestrator.view.table import Column, FitTable, print_table
+from phone_agent.contract.replies import TuneRow
 from phone_agent.contract.tune import TuneRequest
 
 
@@ -23,9 +23,9 @@ from phone_agent.contract.tune import TuneRequest
 def tune_progress() -> Iterator[OnRow]:
     """Every measurement as it arrives, on stderr."""
 
-    def show(phone: Phone, row: Row) -> None:
-        if row["part"] != BEST:
-            err.print(Text(f"{phone.name}: {row['part']}, {_what(row)}: {_result(row)}", "dim"), soft_wrap=True)
+    def show(phone: Phone, row: TuneRow) -> None:
+        if row.part != BEST:
+            err.print(Text(f"{phone.name}: {row.part}, {row.what}: {_result(row)}", "dim"), soft_wrap=True)
 
     yield show
 
@@ -43,7 +43,7 @@ def print_tuned(found: Sequence[KindResult]) -> None:
         next_step("clusterctl launch")
 
 
-def render_measurements(of: KindResult, rows: Sequence[Row]) -> FitTable:
+def render_measurements(of: KindResult, rows: Sequence[TuneRow]) -> FitTable:
     table = FitTable(
         "backend",
         Column("settings", wrap=True),
@@ -52,7 +52,7 @@ def render_measurements(of: KindResult, rows: Sequence[Row]) -> FitTable:
         title=f"{of.kind.name}; {of.kind.driver} ({fold(of.phones)}, measured on {of.measured_on.name})",
     )
     for row in rows:
-        table.add_row(str(row["part"]), _what(row), *_figures(row))
+        table.add_row(row.part, row.what, *_figures(row))
     return table
 
 
@@ -67,7 +67,7 @@ def as_document(found: Sequence[KindResult], request: TuneRequest) -> dict[str, 
                 "measured_on": each.measured_on.name,
                 "device_config": each.tuned and asdict(each.tuned.device_config),
                 "images_per_s": each.tuned and each.tuned.images_per_s,
-                "measured": [dict(row) for row in each.tuned.rows] if each.tuned else [],
+                "measured": [_document(row) for row in each.tuned.rows] if each.tuned else [],
                 "error": each.error,
             }
             for each in found
@@ -75,17 +75,16 @@ def as_document(found: Sequence[KindResult], request: TuneRequest) -> dict[str, 
     }
 
 
-def _what(row: Row) -> str:
-    return one_line(str(row.get("what", "")), 100)
+def _document(row: TuneRow) -> dict[str, Any]:
+    return {name: value for name, value in asdict(row).items() if value is not None}
 
 
-def _result(row: Row) -> str:
+def _result(row: TuneRow) -> str:
     seconds, images = _figures(row)
-    return f"{seconds} s" + (f", {images} images/s" if images else "") if "step_s" in row else seconds
+    return f"{seconds} s" + (f", {images} images/s" if images else "") if row.error is None else seconds
 
 
-def _figures(row: Row) -> tuple[str, str]:
-    if "error" in row:
-        return one_line(str(row["error"]), 100), ""
-    images = row.get("images_per_s")
-    return f"{row['step_s']:.4f}", "" if images is None else f"{images:.1f}"
+def _figures(row: TuneRow) -> tuple[str, str]:
+    if row.error is not None or row.step_s is None:
+        return row.error or "", ""
+    return f"{row.step_s:.4f}", "" if row.images_per_s is None else f"{row.images_per_s:.1f}"

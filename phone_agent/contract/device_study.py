@@ -5,13 +5,22 @@ Times are in seconds, sizes in bytes, rates per second. None: unavailable or not
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import asdict, dataclass, fields
-from types import NoneType, UnionType
-from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, TypeAlias
 
 from phone_agent.contract.choices import MAX_THREADS
+from phone_agent.contract.decode import (
+    Bytes,
+    Celsius,
+    Count,
+    DecodeError,
+    Range,
+    Reading,
+    Seconds,
+    check_no_unknown_fields,
+    decode,
+    parse_json,
+)
 from phone_agent.contract.errors import AgentError, ErrorCode
 
 PARTS = ("models", "sweep", "operations", "power", "foreground")
@@ -65,6 +74,9 @@ class StudyRequest:
             raise StudyError(f"nothing to study; choose from: {', '.join(PARTS)}")
 
 
+Flops = Annotated[int, Range(0, 1 << 60)]
+
+
 @dataclass(frozen=True)
 class Facts:
     """Facts about the device at the start of the study."""
@@ -73,12 +85,12 @@ class Facts:
     processor: str | None
     system: str
     architecture: str
-    cores: int
-    threads: int  # compute threads
+    cores: Count
+    threads: Count  # compute threads
     kernels: str | None  # instruction set of the compute core
-    frequency_max_mhz: int | None
-    memory_bytes: int | None
-    budget_bytes: int | None  # for a training step
+    frequency_max_mhz: Count | None
+    memory_bytes: Bytes | None
+    budget_bytes: Bytes | None  # for a training step
     opencl: str | None  # device name; None if there is none
     why_no_opencl: str = ""
 
@@ -89,19 +101,19 @@ class Case:
 
     family: str  # model, or a family of networks
     name: str
-    width: int  # 0: a model
-    depth: int
+    width: Count  # 0: a model
+    depth: Count
     backend: str
-    parameters: int
-    forward_flops: int  # per image
-    training_flops: int
-    batch_requested: int
-    planned_bytes: int  # estimate for a training step of `batch_requested` images
-    batch: int | None = None
-    training_s: float | None = None
-    inference_s: float | None = None
-    runs: int = 0  # timed steps
-    resident_bytes: int | None = None  # peak while training with `batch` images
+    parameters: Count
+    forward_flops: Flops  # per image
+    training_flops: Flops
+    batch_requested: Count
+    planned_bytes: Bytes  # estimate for a training step of `batch_requested` images
+    batch: Count | None = None
+    training_s: Seconds | None = None
+    inference_s: Seconds | None = None
+    runs: Count = 0  # timed steps
+    resident_bytes: Bytes | None = None  # peak while training with `batch` images
     why: str = ""  # reason if not measured
     code: str = ""  # error code if not measured
 
@@ -112,11 +124,11 @@ class Operation:
 
     network: str
     backend: str
-    batch: int
+    batch: Count
     kind: str
     direction: str
-    seconds: float
-    flops: int
+    seconds: Seconds
+    flops: Flops
     why: str = ""
 
 
@@ -127,15 +139,15 @@ class Load:
     activity: str  # rest, inference or training
     network: str
     backend: str
-    seconds: float
-    cpu_share: float | None  # in cores: 2.0 means two cores fully used
-    resident_bytes: int | None
-    power_w: float | None = None  # current x voltage of the battery, averaged
-    current_a: float | None = None  # the sign differs between phones
-    voltage_v: float | None = None
+    seconds: Seconds
+    cpu_share: Reading  # in cores: 2.0 means two cores fully used
+    resident_bytes: Bytes | None
+    power_w: Reading = None  # current x voltage of the battery, averaged
+    current_a: Reading = None  # the sign differs between phones
+    voltage_v: Reading = None
     plugged: str | None = None
-    temperature_c: float | None = None
-    frequency_mhz: float | None = None
+    temperature_c: Celsius = None
+    frequency_mhz: Reading = None
     why: str = ""
     code: str = ""
 
@@ -146,8 +158,8 @@ class Interference:
 
     situation: str
     network: str
-    foreground_rate: float | None  # rounds per second, over all processes
-    training_s: float | None  # median step time
+    foreground_rate: Reading  # rounds per second, over all processes
+    training_s: Seconds | None  # median step time
     why: str = ""
 
 
@@ -157,13 +169,13 @@ class Sample:
 
     network: str
     backend: str
-    batch: int
-    at_s: float
-    training_s: float  # median step time since the last sample
-    temperature_c: float | None
+    batch: Count
+    at_s: Seconds
+    training_s: Seconds  # median step time since the last sample
+    temperature_c: Celsius
     thermometer: str | None
-    frequency_mhz: float | None
-    power_w: float | None = None
+    frequency_mhz: Reading
+    power_w: Reading = None
 
 
 Row: TypeAlias = Facts | Case | Operation | Load | Interference | Sample
@@ -182,47 +194,25 @@ def document(row: Row) -> dict[str, Any]:
     return {"row": _NAMES[type(row)], **asdict(row)}
 
 
-def read_row(data: Any) -> Row | None:
-    """Parses a row; None if its kind is unknown. Raises StudyError if it is invalid."""
-    if not isinstance(data, dict) or data.get("row") not in ROWS:
-        return None
-    row: Row = _read(ROWS[data["row"]], {name: value for name, value in data.items() if name != "row"})
+def parse_row(line: bytes | str) -> Row:
+    """Raises DecodeError if it is invalid."""
+    raw = parse_json(line)
+    kind = ROWS.get(str(raw.get("row"))) if isinstance(raw, dict) else None
+    if kind is None:
+        raise DecodeError("not a row of a device study")
+    row: Row = decode(kind, raw)
     return row
 
 
 def read_study_request(text: str) -> StudyRequest:
     try:
-        data = json.loads(text)
-    except ValueError:
-        raise StudyError("the request is not JSON") from None
-    request: StudyRequest = _read(StudyRequest, data)
+        raw = parse_json(text)
+        check_no_unknown_fields(StudyRequest, raw)
+        request = decode(StudyRequest, raw)
+    except DecodeError as error:
+        raise StudyError(f"invalid request: {error}") from None
     request.check()
     return request
-
-
-def _read(kind: type[Any], data: Any) -> Any:
-    hints = get_type_hints(kind)
-    if not isinstance(data, dict) or not data.keys() <= {field.name for field in fields(kind)}:
-        raise StudyError(f"{kind.__name__.lower()}: unknown fields")
-    try:
-        return kind(**{name: _value(name, value, hints[name]) for name, value in data.items()})
-    except TypeError:
-        raise StudyError(f"{kind.__name__.lower()}: missing fields") from None
-
-
-def _value(name: str, value: Any, hint: Any) -> Any:
-    """Converts to the type of the field: numbers must be finite, int is accepted for float, list becomes tuple."""
-    options = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
-    for option in options:
-        if option is NoneType and value is None:
-            return None
-        if option is float and type(value) in {int, float} and math.isfinite(value):
-            return float(value)
-        if option in {int, str, bool} and type(value) is option:
-            return value
-        if get_origin(option) is tuple and isinstance(value, list):
-            return tuple(_value(name, each, get_args(option)[0]) for each in value)
-    raise StudyError(f"{name}: invalid value {value!r:.60}")
 
 
 def _check_choices(what: str, values: tuple[str, ...], known: tuple[str, ...]) -> None:

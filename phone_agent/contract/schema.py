@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from phone_agent.contract.choices import BACKENDS, MAX_THREADS
+from phone_agent.contract.decode import OneOf, Range
 
 SCHEMA_VERSION = 3
 SYNTHETIC = "synthetic"  # DataSpec.name: random samples instead of a dataset
@@ -115,11 +118,11 @@ class CommunicationSpec:
 class DeviceConfig:
     """How one phone computes, if it differs from the run's ComputeSpec: as measured on a phone of its kind."""
 
-    backend: str = ""
-    threads: int = 0
+    backend: Annotated[str, OneOf(("", *BACKENDS))] = ""
+    threads: Annotated[int, Range(0, MAX_THREADS)] = 0
     little_cores: bool = False  # use the little cores as well
-    gpu_fraction: float | None = None  # hybrid: fraction of the batch that the GPU computes
-    tiles: dict[str, int] = field(default_factory=dict)  # OpenCL kernel tile sizes
+    gpu_fraction: Annotated[float | None, Range(0, 1)] = None  # hybrid: fraction of the batch that the GPU computes
+    tiles: dict[str, Annotated[int, Range(1, 1 << 20)]] = field(default_factory=dict)  # OpenCL kernel tile sizes
     fallback_reason: str = ""  # why the phone itself fell back to the CPU
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Final
 
 from orchestrator.errors import PhoneError
+from orchestrator.fleet.sanitize import last_lines
 from orchestrator.provision.desired_state import Changes, DesiredState, SshTarget
 from orchestrator.provision.report import LAST_STEP
 from orchestrator.provision.resources import read_script
 from orchestrator.provision.steps.openmpi import required_files
 from orchestrator.provision.termux_facts import TermuxFacts
+from phone_agent.contract.decode import DecodeError, decode_json
 from phone_agent.contract.errors import ErrorCode, error_message
 from phone_agent.contract.layout import RELEASES
+from phone_agent.contract.replies import SelftestReport
 
 _LIMIT: Final = 150.0
 
@@ -69,8 +71,8 @@ def fingerprint(facts: TermuxFacts, desired: DesiredState) -> str:
 def failed_checks(stdout: str, stderr: str) -> str:
     """`mpi4py: no module named …; disk: …` from the agent's report, or its output if that is not a report."""
     try:
-        checks = json.loads(stdout)["checks"]
-        failed = [f"{check['name']}: {check['detail']}" for check in checks if not check["ok"]]
-    except (ValueError, KeyError, TypeError):
+        report = decode_json(SelftestReport, stdout)
+        failed = [f"{check.name}: {check.detail}" for check in report.checks if not check.ok]
+    except DecodeError:
         failed = []
-    return "; ".join(failed) or (error_message(stderr).strip() or stdout.strip() or "no output")[-400:]
+    return "; ".join(failed) or last_lines(error_message(stderr).strip() or stdout, width=400) or "no output"

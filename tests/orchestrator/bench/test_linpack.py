@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,8 +14,10 @@ from typer.testing import CliRunner
 from orchestrator.bench import linpack
 from orchestrator.bench.linpack import LinpackPlan, LinpackRequest, plan_linpack
 from orchestrator.cli.app import app
-from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.errors import PhoneError, UsageError
 from orchestrator.view import bench as view
+from phone_agent.contract.decode import DecodeError, decode
+from phone_agent.contract.replies import LinpackReport
 from phone_agent.linpack.memory import required_bytes
 from tests.labs import TestLab
 from tests.orchestrator.launch.samples import phones
@@ -105,7 +109,7 @@ REPORT = {
 
 def test_a_report_is_parsed_and_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(n=3000)
-    result = linpack._read(plan, PHONES, REPORT)
+    result = linpack._result(plan, PHONES, decode(LinpackReport, REPORT))
     document = view.linpack_document(result)
     assert document["gflops"] == pytest.approx((2 / 3 * 3000**3 + 1.5 * 3000**2) / 2e9)
     assert document["phones"][1]["peak_fraction"] == pytest.approx(document["gflops"] / 4 / 40)
@@ -119,12 +123,18 @@ def test_a_report_is_parsed_and_printed(monkeypatch: pytest.MonkeyPatch) -> None
     assert "must be below 16: FAILED" in shown
 
 
-@pytest.mark.parametrize("change", [{"residual": 17.0}, {"residual": float("nan")}, {"passed": "yes"}])
-def test_only_a_small_residual_passes(change: dict[str, object]) -> None:
-    assert linpack._read(planned(n=100), PHONES, {**REPORT, **change}).passed is False
+def test_only_a_small_residual_passes() -> None:
+    assert not linpack._result(planned(n=100), PHONES, decode(LinpackReport, {**REPORT, "residual": 17.0})).passed
+
+
+@pytest.mark.parametrize("change", [{"residual": float("nan")}, {"passed": "yes"}, {"seconds": 0}])
+def test_implausible_reports_are_rejected(change: dict[str, object]) -> None:
+    with pytest.raises(DecodeError):
+        decode(LinpackReport, {**REPORT, **change})
 
 
 def test_an_invalid_report_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linpack, "run_mpi_job", lambda *_: {"seconds": 1.0, "phones": [{}]})
-    with pytest.raises(ClusterctlError, match="invalid report"):
-        linpack.bench_linpack(None, PHONES, None, planned(n=100))  # type: ignore[arg-type]
+    head: Any = SimpleNamespace(phone=PHONES[0])
+    monkeypatch.setattr(linpack, "run_mpi_job", lambda *_: decode(LinpackReport, {**REPORT, "phones": []}))
+    with pytest.raises(PhoneError, match=f"invalid reply of {PHONES[0].name} to linpack: phones: 0 instead of 4"):
+        linpack.bench_linpack(None, PHONES, head, planned(n=100))  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ def test_new_lines_are_read_once_and_torn_lines_when_complete(tmp_path: Path) ->
                 "time": 1.0,
                 "message": "gone",
                 "detected_at": 9.5,
-                "kind": "restarting",
+                "incident": "restarting",
                 "cause": "rank_killed",
                 "phones": ["p1-01"],
                 "diagnosis": "p1-01: killed",

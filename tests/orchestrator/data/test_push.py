@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from orchestrator.data.add import add
-from orchestrator.data.push import SPARE_BYTES, CorruptShardError, PhoneFiles, Push, required_files, should_replicate
+from orchestrator.data.push import SPARE_BYTES, CorruptShardError, Push, required_files, should_replicate
 from orchestrator.data.store import Store
 from orchestrator.fleet import Fleet
 from orchestrator.fleet.result import CommandResult, Outcome, Outcomes, Status
@@ -23,6 +23,7 @@ from orchestrator.lab.spec import LabSpec, Mode
 from phone_agent.contract.dataset_delivery import Hop
 from phone_agent.contract.dataset_manifest import DatasetManifest
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.replies import DatasetFiles, DeliveryReply
 from phone_agent.contract.sharding import even_spans
 from tests.orchestrator.data.samples import cifar10_binary
 from tests.phone_agent.datasets import damage, stage
@@ -97,14 +98,14 @@ def test_what_was_damaged_on_the_way_is_not_blamed_on_this_computer(tmp_path: Pa
     stored = add("cifar", cifar10_binary(tmp_path / "cifar"), store=Store(tmp_path / "store")).stored
     push = Push(cast("Fleet", None), stored, phones, even_spans(stored.manifest.samples, 1))
     name = stored.manifest.train[0].name
-    answer = {"error": f"{name} arrived damaged", "code": ErrorCode.DATA_DAMAGED, "file": name}
+    answer = DeliveryReply(phones[0].name, f"{name} arrived damaged", ErrorCode.DATA_DAMAGED, name)
     push._evaluate_replies([Hop(phones[0].name, "", 1, frozenset())], {phones[0].name: answer})
     assert (list(push._failed), push._corrupt) == ([phones[0]], set())
 
 
-GOOD = {"error": None}
-CUT = {"error": "the transfer was interrupted", "code": ErrorCode.TRANSFER_INTERRUPTED, "file": None}
-FULL = {"error": "no space left", "code": ErrorCode.DISK_FULL, "file": None}
+GOOD = DeliveryReply("", None)
+CUT = DeliveryReply("", "the transfer was interrupted", ErrorCode.TRANSFER_INTERRUPTED)
+FULL = DeliveryReply("", "no space left", ErrorCode.DISK_FULL)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ FULL = {"error": "no space left", "code": ErrorCode.DISK_FULL, "file": None}
     ],
 )
 def test_only_the_first_that_failed_is_blamed(
-    tmp_path: Path, answers: list[dict[str, Any] | None], blamed: list[int], traveled: list[int]
+    tmp_path: Path, answers: list[DeliveryReply | None], blamed: list[int], traveled: list[int]
 ) -> None:
     phones = LabSpec(Mode.ROOT, LabConfig(3)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
     stored = add("cifar", cifar10_binary(tmp_path / "cifar"), store=Store(tmp_path / "store")).stored
@@ -134,7 +135,7 @@ NONE, SHARE, MOST, WHOLE = range(4)
 ROOMY, TIGHT = 10 * SPARE_BYTES, 1000
 
 
-def holding(manifest: DatasetManifest, place: int, phones: int, what: int, free_bytes: int) -> PhoneFiles:
+def holding(manifest: DatasetManifest, place: int, phones: int, what: int, free_bytes: int) -> DatasetFiles:
     spans = even_spans(manifest.samples, phones)[place]
     names: dict[int, frozenset[str]] = {
         NONE: frozenset(),
@@ -143,7 +144,7 @@ def holding(manifest: DatasetManifest, place: int, phones: int, what: int, free_
         WHOLE: required_files(manifest, (), whole=True),
     }
     sums = {file.name: file.sha256 for file in manifest.files if file.name in names[what]}
-    return PhoneFiles(manifest.digest, free_bytes, sums)
+    return DatasetFiles(manifest.digest, free_bytes, sums)
 
 
 @pytest.mark.parametrize(
@@ -171,5 +172,5 @@ def test_what_was_pushed_before_is_what_is_taken(
 
 def test_files_of_another_dataset_of_that_name_do_not_count(tmp_path: Path) -> None:
     manifest = stage(tmp_path / "dots", train=300, test=50)
-    old = PhoneFiles("another", TIGHT, {file.name: "0" * 64 for file in manifest.files})
+    old = DatasetFiles("another", TIGHT, {file.name: "0" * 64 for file in manifest.files})
     assert not should_replicate(manifest, [old], even_spans(manifest.samples, 1))

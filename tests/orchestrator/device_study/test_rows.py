@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from phone_agent.contract.device_study import Row, StudyError, StudyRequest, document, read_row, read_study_request
+from phone_agent.contract.decode import DecodeError
+from phone_agent.contract.device_study import Row, StudyError, StudyRequest, document, parse_row, read_study_request
 from tests.orchestrator.device_study.samples import rows
 
 
 @pytest.mark.parametrize("row", {type(row): row for row in rows()}.values(), ids=lambda row: type(row).__name__)
 def test_rows_round_trip(row: Row) -> None:
-    assert read_row(json.loads(json.dumps(document(row)))) == row
+    assert parse_row(json.dumps(document(row))) == row
 
 
 def test_requests_round_trip() -> None:
@@ -23,23 +24,24 @@ def test_requests_round_trip() -> None:
 
 
 @pytest.mark.parametrize("data", [None, [], 3, {}, {"row": "gossip"}, {"row": ["case"]} | {"row": "x"}])
-def test_unknown_rows_are_ignored(data: Any) -> None:
-    assert read_row(data) is None
+def test_unknown_rows_are_rejected(data: Any) -> None:
+    with pytest.raises(DecodeError):
+        parse_row(json.dumps(data))
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"seconds": "long"}, {"seconds": float("nan")}, {"seconds": None}, {"activity": 3}, {"surprise": 1}],
+    [{"seconds": "long"}, {"seconds": float("nan")}, {"seconds": None}, {"activity": 3}, {"seconds": 1.7e308}],
 )
 def test_invalid_rows_are_rejected(change: dict[str, Any]) -> None:
     load = next(document(row) for row in rows() if type(row).__name__ == "Load")
-    with pytest.raises(StudyError):
-        read_row({**load, **change})
+    with pytest.raises(DecodeError):
+        parse_row(json.dumps({**load, **change}))
 
 
 def test_incomplete_rows_are_rejected() -> None:
-    with pytest.raises(StudyError, match="missing"):
-        read_row({"row": "interference", "situation": "alone"})
+    with pytest.raises(DecodeError, match="network: missing"):
+        parse_row('{"row": "interference", "situation": "alone"}')
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,8 @@ def test_incomplete_rows_are_rejected() -> None:
         ({"backends": ["gpu"]}, "cpu, opencl"),
         ({"threads": 1000}, "1000 threads"),
         ({"thermal_minutes": 1e9}, "minutes"),
-        ({"batch": "128"}, "invalid value"),
+        ({"batch": "128"}, "batch: expected an integer"),
+        ({"surprise": 1}, "unknown field surprise"),
     ],
 )
 def test_invalid_requests_are_rejected(change: dict[str, Any], message: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,6 @@ import pytest
 from orchestrator.fleet import PhoneConnection
 from orchestrator.records.checkpoints import (
     MAX_BYTES,
-    CheckpointInfo,
     FetchError,
     fetch,
     fetch_last,
@@ -21,9 +22,10 @@ from orchestrator.records.checkpoints import (
     newest_local,
     remove_from_phone,
 )
-from orchestrator.records.events import Event, Progress
+from orchestrator.records.events import CheckpointEvent, Event, Progress, parse_event
 from orchestrator.records.record import RunStore
 from phone_agent.contract import layout
+from phone_agent.contract.schema import RunSpec
 from tests.durability import DiskLog
 from tests.orchestrator.fleet.servers import Server
 from tests.phone_agent.phones import run_spec
@@ -50,9 +52,19 @@ def run(server: Server, request: pytest.FixtureRequest) -> str:
     return run_id
 
 
-def announcement(**changes: Any) -> Event:
+def announcement(**changes: Any) -> Event | None:
     fields = {"file": NAME, "bytes": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest(), **changes}
-    return Event("checkpoint", 1.0, fields=fields)
+    return parse_event(json.dumps({"event": "checkpoint", "time": 1.0, **fields}))
+
+
+def info(**changes: Any) -> CheckpointEvent:
+    found = announcement(**changes)
+    assert isinstance(found, CheckpointEvent)
+    return found
+
+
+def spec_of(run: str) -> RunSpec:
+    return replace(run_spec((4,)), run_id=run, steps=100)
 
 
 def test_a_checkpoint_too_large_for_its_network_is_rejected(tmp_path: Path) -> None:
@@ -61,24 +73,15 @@ def test_a_checkpoint_too_large_for_its_network_is_rejected(tmp_path: Path) -> N
     assert max_bytes(replace(lenet, model="build", model_file="gone.py"), tmp_path) == MAX_BYTES
     store = RunStore(tmp_path)
     store.create(lenet)
-    progress = Progress(1, checkpoint=announcement(bytes=1 << 31))
-
-    def connect() -> PhoneConnection:
-        raise AssertionError
-
-    with pytest.raises(FetchError, match="implausible checkpoint metadata"):
-        fetch_last(store, lenet.run_id, progress, connect)
-
-
-def info(**changes: Any) -> CheckpointInfo:
-    found = CheckpointInfo.from_event(announcement(**changes))
-    assert found is not None
-    return found
+    connection: Any = SimpleNamespace(phone=SimpleNamespace(name="p1-01"))
+    for lie in (info(bytes=1 << 31), info(file="checkpoint-99999999.safetensors")):
+        with pytest.raises(FetchError, match="implausible checkpoint metadata from p1-01"):
+            fetch_last(store, lenet.run_id, Progress(100, checkpoint=lie), lambda: connection)
 
 
 def test_fetch_writes_the_checkpoint_and_deletes_older_ones(phone: PhoneConnection, run: str, here: Path) -> None:
     (here / "checkpoint-00000010.safetensors").write_bytes(b"old")
-    path = fetch(phone, run, info(), here)
+    path = fetch(phone, spec_of(run), info(), here)
     assert path.read_bytes() == CONTENT
     assert list(here.iterdir()) == [path]
     assert newest_local(here) == path
@@ -87,16 +90,16 @@ def test_fetch_writes_the_checkpoint_and_deletes_older_ones(phone: PhoneConnecti
 def test_a_fetched_checkpoint_survives_a_power_cut(
     phone: PhoneConnection, run: str, here: Path, disk_log: DiskLog
 ) -> None:
-    assert disk_log.is_durable(fetch(phone, run, info(), here))
+    assert disk_log.is_durable(fetch(phone, spec_of(run), info(), here))
 
 
 def test_a_checkpoint_that_is_here_already_is_not_fetched_again(
     phone: PhoneConnection, run: str, server: Server, here: Path
 ) -> None:
-    fetch(phone, run, info(), here)
+    fetch(phone, spec_of(run), info(), here)
     remove_from_phone(phone, run)
     assert [path.name for path in (server.home / layout.run_dir(run)).iterdir()] == ["run.json"]
-    assert fetch(phone, run, info(), here).read_bytes() == CONTENT
+    assert fetch(phone, spec_of(run), info(), here).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(
@@ -112,13 +115,13 @@ def test_a_file_that_differs_from_its_announcement_is_rejected(
 ) -> None:
     (here / "checkpoint-00000010.safetensors").write_bytes(b"old")
     with pytest.raises(FetchError, match="arrived damaged"):
-        fetch(phone, run, info(**changes), here)
+        fetch(phone, spec_of(run), info(**changes), here)
     assert [path.name for path in here.iterdir()] == ["checkpoint-00000010.safetensors"]
 
 
 def test_a_missing_file_is_reported(phone: PhoneConnection, run: str, here: Path) -> None:
     with pytest.raises(FetchError, match="No such file"):
-        fetch(phone, run, info(file="checkpoint-00000030.safetensors"), here)
+        fetch(phone, spec_of(run), info(file="checkpoint-00000030.safetensors"), here)
     assert list(here.iterdir()) == []
 
 
@@ -135,7 +138,7 @@ def test_a_missing_file_is_reported(phone: PhoneConnection, run: str, here: Path
     ],
 )
 def test_implausible_metadata_is_rejected(changes: dict[str, Any]) -> None:
-    assert CheckpointInfo.from_event(announcement(**changes)) is None
+    assert announcement(**changes) is None
 
 
 def test_a_run_without_checkpoints_has_no_newest_one(here: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +13,7 @@ from orchestrator.launch.next_attempt import next_attempt
 from orchestrator.launch.request import LaunchRequest, make_request
 from orchestrator.launch.resume import build_resumed_spec, check_resume
 from orchestrator.plan.batch import apportion_at_least
+from orchestrator.records.events import CommPlanEvent
 from phone_agent.contract.schema import CommunicationSpec
 from tests.orchestrator.supervisor.samples import FOUR, SPEC
 
@@ -58,11 +58,11 @@ def test_a_rejoining_phone_gets_as_many_images_as_batch_normalization_needs() ->
 
 def test_autotuned_settings_are_kept_unless_implausible() -> None:
     auto = replace(SPEC, communication=CommunicationSpec("auto", "auto"))
-    choice: dict[str, Any] = {"algorithm": "hierarchical", "wire": "fp16", "bucket_bytes": 8 << 20, "group": 2}
+    choice = CommPlanEvent(algorithm="hierarchical", wire="fp16", bucket_bytes=8 << 20, group=2)
     again = next_attempt(auto, FOUR, 1, choice=choice)
     assert again.communication == CommunicationSpec("hierarchical", "fp16", bucket_bytes=8 << 20, group_size=2)
-    lies: dict[str, Any] = {"algorithm": "; rm -rf", "wire": ["x"], "bucket_bytes": -1, "group": "2"}
-    assert replace(next_attempt(auto, FOUR, 1, choice=lies), attempt=0) == auto
+    again = next_attempt(auto, FOUR, 1, choice=replace(choice, bucket_bytes=1, group=10**6))
+    assert again.communication == CommunicationSpec("hierarchical", "fp16")
 
 
 def test_a_resumed_run_is_a_new_run_with_the_same_settings() -> None:

@@ -33,8 +33,8 @@ def test_invalid_spans_are_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "[]", {"phone": "p"}, {"rank": "0"}])
-def test_a_timeline_without_its_rank_is_refused(tmp_path: Path, header: Any) -> None:
-    with pytest.raises(PhoneError, match="does not name its rank"):
+def test_a_timeline_without_its_rank_is_rejected(tmp_path: Path, header: Any) -> None:
+    with pytest.raises(PhoneError, match="invalid first line"):
         read_trace(written(tmp_path / "t", header), "p")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.records.events import IncidentEvent
 from orchestrator.records.incidents import IncidentKind, Incidents
 from orchestrator.records.record import RunRecord, RunStore
 from orchestrator.records.run_tail import RunTail
@@ -29,7 +30,7 @@ def write(store: RunStore, record: RunRecord, attempt: int, *lines: bytes) -> No
 
 
 def kinds(tail: RunTail) -> list[str]:
-    return [each.text("message") if each.kind == "incident" else each.kind for each in tail.poll()]
+    return [each.message if isinstance(each, IncidentEvent) else each.kind for each in tail.poll()]
 
 
 def test_each_event_is_returned_once_and_torn_lines_when_complete(store: RunStore, record: RunRecord) -> None:

@@ -15,9 +15,11 @@ from orchestrator.inventory.model import Phone
 from orchestrator.selftest.assumptions import CLOCK, SESSION, all_assumptions
 from orchestrator.selftest.document import HIDDEN, document, redact, write
 from orchestrator.selftest.host_checks import SessionProbe, check_clock, check_preload, check_session
-from orchestrator.selftest.query import parse_result
+from orchestrator.selftest.query import read_result
 from orchestrator.selftest.report import AssumptionResult, PhoneReport, assess
 from phone_agent.contract.assumptions import Assumption, CheckResult, Status, failed, ok, unknown
+from phone_agent.contract.decode import decode
+from phone_agent.contract.replies import CheckRow
 
 PHONE = Phone("p1-01", "sw1", 1, IPv4Address("10.77.1.1"), mac="02:00:5e:10:00:01", serial="R58M12ABCDE")
 REAL = False  # not a virtual phone
@@ -97,7 +99,7 @@ def test_redaction_removes_secrets_from_any_json(document: Any) -> None:
 @given(st.dictionaries(st.sampled_from(["status", "detail", "evidence", "check"]), JSON))
 @settings(max_examples=60)
 def test_any_row_becomes_a_bounded_result(row: dict[str, Any]) -> None:
-    found = parse_result(row)
+    found = read_result(decode(CheckRow, {**row, "check": "kernel"}))
     assert isinstance(found.status, Status)
     assert len(found.detail) <= 600
     assert found.detail.isprintable()
@@ -105,7 +107,10 @@ def test_any_row_becomes_a_bounded_result(row: dict[str, Any]) -> None:
 
 
 def test_oversized_evidence_is_omitted() -> None:
-    assert "omitted" in parse_result({"status": "ok", "detail": "", "evidence": {"x": "y" * 30_000}}).evidence
+    assert (
+        "omitted"
+        in read_result(CheckRow("kernel", Status.OK, "", {str(each): "y" * 300 for each in range(100)})).evidence
+    )
 
 
 def session(**changes: str) -> SessionProbe:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.records.causes import Cause
-from orchestrator.records.events import parse_event
+from orchestrator.records.events import ErrorEvent, parse_event
 from orchestrator.supervisor.diagnosis import DESCRIPTIONS, diagnose_failure
 from tests.orchestrator.launch.samples import event, spec
 
@@ -25,6 +25,12 @@ the job to be terminated. The first process to do so was:
   Exit code:    1
 """
 DENIED = "termux@10.77.1.2: Permission denied (publickey).\n"
+
+
+def error_event(line: bytes) -> ErrorEvent:
+    parsed = parse_event(line)
+    assert isinstance(parsed, ErrorEvent)
+    return parsed
 
 
 @pytest.mark.parametrize(
@@ -55,7 +61,7 @@ def test_the_mpirun_log_leads_to_a_phone_and_port(log: str, headline: str, cause
     ],
 )
 def test_the_code_of_a_rank_s_error_tells_the_cause(code: str, cause: Cause) -> None:
-    error = parse_event(event("error", 1.0, phone="p2-02", rank=3, message="any words", code=code))
+    error = error_event(event("error", 1.0, phone="p2-02", rank=3, message="any words", code=code))
     assert diagnose_failure(SPEC, error, RANK_KILLED).cause is cause
 
 
@@ -65,14 +71,14 @@ def test_a_crash_is_told_from_a_kill() -> None:
 
 
 def test_the_error_that_a_phone_reports_takes_precedence_over_the_mpirun_log() -> None:
-    error = parse_event(event("error", 1.0, phone="p2-02", rank=3, message="shard is damaged\x1b[2J"))
+    error = error_event(event("error", 1.0, phone="p2-02", rank=3, message="shard is damaged\x1b[2J"))
     found = diagnose_failure(SPEC, error, RANK_KILLED)
     assert found.headline == "p2-02 (sw2:2): shard is damaged\\x1b[2J"
     assert any("signal 9" in line for line in found.log_tail)
 
 
 def test_an_error_of_a_phone_outside_the_attempt_blames_no_other_phone() -> None:
-    error = parse_event(event("error", 1.0, phone="p9-01", rank=2, message="sample 3 is damaged"))
+    error = error_event(event("error", 1.0, phone="p9-01", rank=2, message="sample 3 is damaged"))
     assert (
         diagnose_failure(SPEC, error, NO_ROUTE).headline
         == "p2-02 (sw2:2): unreachable from the head phone (No route to host)"
@@ -85,7 +91,7 @@ def test_an_unknown_address_blames_no_phone() -> None:
 
 
 def test_an_error_that_names_no_phone_yields_to_the_mpirun_log() -> None:
-    error = parse_event(event("error", 1.0, phone=None, rank=None, message="mpirun ended with code 1\nlast lines"))
+    error = error_event(event("error", 1.0, phone=None, rank=None, message="mpirun ended with code 1\nlast lines"))
     assert diagnose_failure(SPEC, error, RANK_KILLED).headline == "p2-01 (sw2:1): rank was killed (signal 9 (Killed))"
     assert diagnose_failure(SPEC, error, "").headline == "mpirun ended with code 1"
 
@@ -96,12 +102,12 @@ def test_the_log_tail_skips_separator_lines() -> None:
 
 
 def test_an_mpi_error_of_a_neighbor_is_not_the_cause() -> None:
-    complaint = parse_event(
+    complaint = error_event(
         event("error", 1.0, phone="p1-02", rank=1, message="Exception: MPI_ERR_OTHER", code="mpi_failed", fault="phone")
     )
     assert diagnose_failure(SPEC, complaint, RANK_KILLED).cause is Cause.RANK_KILLED
     assert diagnose_failure(SPEC, complaint, "").headline.startswith("p1-02 (sw1:2): Exception")
-    mistake = parse_event(event("error", 1.0, phone="p1-02", rank=1, message="no such layer", fault="work"))
+    mistake = error_event(event("error", 1.0, phone="p1-02", rank=1, message="no such layer", fault="work"))
     assert diagnose_failure(SPEC, mistake, RANK_KILLED).permanent
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.records.activity import ActivityFile
 from orchestrator.records.causes import Cause
-from orchestrator.records.events import Event
+from orchestrator.records.events import EndEvent, Event
 from orchestrator.records.record import RunRecord, RunStore
 from orchestrator.supervisor import supervisor as module
 from orchestrator.supervisor.follow import FollowRefusedError
@@ -40,7 +40,7 @@ def supervise(store: RunStore, record: RunRecord, log: str = "") -> RunRecord:
 
 def follow_nothing_but_the_end(state: str) -> Any:
     def follow(*_: Any) -> Iterator[Event]:
-        yield Event("end", 2.0, fields={"state": state})
+        yield EndEvent(time=2.0, state=state)
 
     return follow
 

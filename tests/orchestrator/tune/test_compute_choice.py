@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.errors import ClusterctlError, PhoneError
+from orchestrator.errors import ClusterctlError
 from orchestrator.tune.compute_choice import NoGpuError, choose_devices, describe_config, needs_device_kinds
-from orchestrator.tune.device_kinds import NO_GPU, DeviceKind, parse_kind
+from orchestrator.tune.device_kinds import NO_GPU, DeviceKind, read_kind
 from orchestrator.tune.store import Tuned, TuneStore
 from phone_agent.backends.opencl.device import Limits
+from phone_agent.contract.decode import DecodeError, decode
+from phone_agent.contract.replies import DeviceKindReply, TuneRow
 from phone_agent.contract.schema import ComputeSpec, DeviceConfig, RunSpec
 from phone_agent.train.device_config import config_for
 from tests.orchestrator.launch.samples import phones, spec
@@ -23,7 +24,7 @@ LIMITS = Limits("gpu", 2, 1024, 32768, 1 << 29, 1 << 31, unified=True)
 S10 = DeviceKind("SM-G975F, aarch64, 8 cores, 4 big, neon-fp16", "c0de", "Adreno 640, 512.0, OpenCL 2.0", limits=LIMITS)
 BARE = DeviceKind("SM-G975F, aarch64, 8 cores, 4 big, neon-fp16", "c0de", NO_GPU, "pyopencl cannot be loaded")
 CONFIG = DeviceConfig("hybrid", gpu_fraction=0.75, tiles={"width": 8})
-TUNED = Tuned(S10.name, S10.core, S10.driver, "mobilenet_reduced", 16, CONFIG, 40.0, ({"part": "cpu"},), 0.0)
+TUNED = Tuned(S10.name, S10.core, S10.driver, "mobilenet_reduced", 16, CONFIG, 40.0, (TuneRow("cpu"),), 0.0)
 ADRENO = {"device": "Adreno 640", "driver": "512.0", "version": "OpenCL 2.0", **asdict(LIMITS)}
 ANSWER: dict[str, Any] = {
     "model": "SM-G975F", "arch": "aarch64", "cores": 8, "big_cores": 4, "isa": "neon-fp16", "core": "c0de",
@@ -84,15 +85,15 @@ def test_saved_results_are_read_back(tmp_path: Path) -> None:
 
 
 def test_parse_device_kind() -> None:
-    assert parse_kind(ANSWER) == S10
-    assert parse_kind({**ANSWER, "opencl": {"device": None, "why": "pyopencl cannot be loaded"}}) == BARE
-    assert parse_kind(json.loads(json.dumps(ANSWER))).limits == LIMITS
+    assert read_kind(decode(DeviceKindReply, ANSWER)) == S10
+    bare = {**ANSWER, "opencl": {"device": None, "why": "pyopencl cannot be loaded"}}
+    assert read_kind(decode(DeviceKindReply, bare)) == BARE
     odd = [{**ADRENO, "kind": "abacus"}, {**ADRENO, "compute_units": "x"}, {"device": "Adreno 640"}]
     wrong: list[Any] = [{}, [], {**ANSWER, "cores": "many"}, {**ANSWER, "opencl": None}]
     wrong += [{**ANSWER, "opencl": {"device": each, "why": ""}} for each in odd]
     for invalid in wrong:
-        with pytest.raises(PhoneError):
-            parse_kind(invalid)
+        with pytest.raises(DecodeError):
+            decode(DeviceKindReply, invalid)
 
 
 def test_run_spec_round_trips_device_configs() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from orchestrator.errors import PhoneError
-from orchestrator.fleet import agent
-from orchestrator.tune.measure import _check_row, _device_config
+from orchestrator.tune.measure import parse_row
+from phone_agent.contract.decode import DecodeError, decode
+from phone_agent.contract.replies import TuneRow
 from phone_agent.contract.schema import DeviceConfig
 
 CONFIG: dict[str, Any] = {
@@ -26,14 +27,12 @@ WRONG: list[dict[str, Any]] = [
     {"gpu_fraction": 2.0},
     {"tiles": {"width": "4"}},
     {"tiles": []},
-    {"fallback_reason": "no"},
-    {"unknown": 1},
 ]
 
 
 def test_measurement_and_error_rows_are_accepted() -> None:
     for row in ({"part": "cpu", "step_s": 0.1, "images_per_s": 40.0}, {"part": "opencl", "error": "no device"}):
-        assert _check_row(row) == row
+        assert parse_row(json.dumps(row).encode()) == TuneRow(**row)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +50,14 @@ def test_measurement_and_error_rows_are_accepted() -> None:
     ],
 )
 def test_invalid_rows_are_rejected(line: str) -> None:
-    with pytest.raises(PhoneError, match="invalid"):
-        _check_row(agent.parse_row(line))
+    with pytest.raises(DecodeError):
+        parse_row(line.encode())
 
 
 def test_invalid_device_configs_are_rejected() -> None:
-    assert _device_config(CONFIG) == DeviceConfig("hybrid", 4, gpu_fraction=0.5, tiles={"width": 4})
+    assert decode(DeviceConfig, CONFIG) == DeviceConfig("hybrid", 4, gpu_fraction=0.5, tiles={"width": 4})
     for wrong in WRONG:
-        with pytest.raises(PhoneError, match="invalid"):
-            _device_config({**CONFIG, **wrong})
-    with pytest.raises(PhoneError):
-        _device_config(None)
+        with pytest.raises(DecodeError, match=next(iter(wrong))):
+            decode(DeviceConfig, {**CONFIG, **wrong})
+    with pytest.raises(DecodeError):
+        decode(DeviceConfig, None)

@@ -67,6 +67,7 @@ from phone_agent.api.measure import KernelResult, TimeShare
 from phone_agent.comm.autotune import CollectiveConfig
 from phone_agent.contract.assumptions import Status as CheckStatus
 from phone_agent.contract.dataset_manifest import DatasetManifest
+from phone_agent.contract.replies import TuneRow
 from phone_agent.models import MODELS, build
 from phone_agent.models.overview import all_overviews
 from phone_agent.nn.summary import blocks
@@ -225,9 +226,9 @@ def shares() -> Case:
 
 
 def measurements() -> Case:
-    rows: list[dict[str, Any]] = [
-        {"part": "cpu", "what": "8 threads, little cores as well", "step_s": 0.1234, "images_per_s": 129.7},
-        {"part": "opencl", "what": "tiles " + "work_group 64, " * 8, "error": CAUSE},
+    rows = [
+        TuneRow("cpu", "8 threads, little cores as well", step_s=0.1234, images_per_s=129.7),
+        TuneRow("opencl", "tiles " + "work_group 64, " * 8, error=CAUSE),
     ]
     kind = DeviceKind("SM-G975F Exynos 9820", "abc", "Mali-G76 r0p0, OpenCL 2.0 v1.r26p0-01eac0.aadb8f2c7d8d9eb5")
     return Case(tune.render_measurements(KindResult(kind, RACK, FEW[0], None), rows), ("p1-01", "opencl"))
