@@ -128,8 +128,6 @@ class _Run:
         """Whether the run would end before a fault could show."""
         return self._log.last_step > STEPS - 2 * _FAULT_STEPS
 
-    # ---------------------------------------------------------------------------------------------- one injection
-
     def _carry_out_injection(self, injection: Injection) -> None:
         active = self._inject_all(injection)
         if not active.faults:
@@ -216,8 +214,6 @@ class _Run:
             return restarted[0] - active.at
         moments = [active.at, *(when for when, _ in after)]
         return max((late - early for early, late in pairwise(moments)), default=None)
-
-    # ------------------------------------------------------------------------------------------------ afterwards
 
     def _clean_up(self) -> None:
         """Leave nothing of the run behind, however it ended."""

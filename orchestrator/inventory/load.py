@@ -8,11 +8,10 @@ from pathlib import Path
 
 from orchestrator.errors import InventoryError, Problem
 from orchestrator.inventory import grammar
-from orchestrator.inventory.document import Mapping, Report, Scalar, parse, read_text
+from orchestrator.inventory.document import Mapping, Report, Scalar, Section, parse, read_text
 from orchestrator.inventory.load_phones import ClusterDefaults, UniqueValues
 from orchestrator.inventory.load_switches import read_switches
 from orchestrator.inventory.model import Cluster
-from orchestrator.inventory.section import Section
 
 INVENTORY_KEYS = ("cluster", "network", "ssh", "switches", "lab")
 NETWORK_KEYS = ("subnet", "host", "interface", "rate")

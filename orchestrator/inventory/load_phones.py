@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 
 from orchestrator.inventory import grammar
-from orchestrator.inventory.document import Mapping, Report
+from orchestrator.inventory.document import Mapping, Report, Section
 from orchestrator.inventory.grammar import fold_ports, parse_port, parse_ports
 from orchestrator.inventory.model import Phone
-from orchestrator.inventory.section import Section
 
 PHONE_KEYS = ("port", "ports", "name", "address", "mac", "macs", "serial", "serials", "host_key", "host_keys")
 

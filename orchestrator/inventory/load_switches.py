@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.inventory import grammar
-from orchestrator.inventory.document import Mapping, Report
+from orchestrator.inventory.document import Mapping, Report, Section
 from orchestrator.inventory.load_phones import ClusterDefaults, PhoneReader, UniqueValues
 from orchestrator.inventory.model import Switch, Uplink
 from orchestrator.inventory.ring_order import neighbors
-from orchestrator.inventory.section import Section
 from orchestrator.inventory.suggest import listing, suggestion
 
 SWITCH_KEYS = ("ports", "uplink", "phones")

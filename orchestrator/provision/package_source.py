@@ -10,7 +10,7 @@ from orchestrator.errors import ClusterctlError
 from orchestrator.inventory.model import Cluster
 from orchestrator.provision.desired_state import Repository
 from orchestrator.provision.resources import PackageList
-from orchestrator.provision.termux.closure import closure
+from orchestrator.provision.termux.index import closure
 from orchestrator.provision.termux.snapshot import OnMessage, Snapshot, SnapshotStore
 from orchestrator.provision.termux.upstream import Upstream, UpstreamError
 from orchestrator.provision.termux_facts import TermuxFacts

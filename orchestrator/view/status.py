@@ -101,9 +101,6 @@ def _runs(health: Iterable[PhoneHealth]) -> list[str]:
     return [f"{run_id}  step {max(each)} on {count_of(each, 'phone')}" for run_id, each in steps.items()]
 
 
-# --- the grid ---------------------------------------------------------------------------------------------------
-
-
 def _by_switch(health: Sequence[PhoneHealth]) -> list[tuple[str, list[PhoneHealth]]]:
     racks: dict[str, list[PhoneHealth]] = {}
     for each in health:
@@ -166,9 +163,6 @@ def _legend() -> Text:
     for state, (mark, style) in _MARKS.items():
         line.append(f" {mark} {state.value} ", style)
     return line.append(" ! see below\n", "bold yellow")
-
-
-# --- the tables -------------------------------------------------------------------------------------------------
 
 
 def _noteworthy(health: Sequence[PhoneHealth], room: int) -> list[RenderableType]:

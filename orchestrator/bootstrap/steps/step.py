@@ -64,14 +64,14 @@ class AdbTarget:
     repository: Callable[[TermuxFacts], Repository]
     mirror_port: int
 
-    def wait_until(self, condition: Callable[[], bool], seconds: float, reason: str, pause: float = 0.5) -> bool:
+    def wait_until(self, condition: Callable[[], bool], seconds: float, reason: str) -> bool:
         """Poll until the condition holds. False: timed out."""
         deadline = time.monotonic() + seconds
         self.on_wait(reason)
         while not condition():
             if time.monotonic() > deadline:
                 return False
-            time.sleep(pause)
+            time.sleep(0.5)
         return True
 
     def run(self, actions: Iterable[Action]) -> None:

@@ -10,8 +10,7 @@ from orchestrator.errors import PhoneError
 from orchestrator.provision.background import run_in_background
 from orchestrator.provision.desired_state import Changes, DesiredState, Repository, SshTarget
 from orchestrator.provision.failures import explain_failure
-from orchestrator.provision.termux.closure import closure
-from orchestrator.provision.termux.index import Package
+from orchestrator.provision.termux.index import Package, closure
 from orchestrator.provision.termux.version import Version
 from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract.errors import ErrorCode

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.provision.termux.closure import closure
-from orchestrator.provision.termux.index import Index, Package, parse_packages
+from orchestrator.provision.termux.index import Index, Package, closure, parse_packages
 from orchestrator.provision.termux.upstream import IndexEntry, Upstream, UpstreamError
 
 _PARALLEL_DOWNLOADS: Final = 8

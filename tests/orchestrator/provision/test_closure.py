@@ -2,8 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.provision.termux.closure import MissingPackageError, closure
-from orchestrator.provision.termux.index import Index, MalformedIndexError, Package, parse_packages, relations
+from orchestrator.provision.termux.index import (
+    Index,
+    MalformedIndexError,
+    MissingPackageError,
+    Package,
+    closure,
+    parse_packages,
+    relations,
+)
 
 
 def package(name: str, version: str = "1.0", **fields: str) -> Package:

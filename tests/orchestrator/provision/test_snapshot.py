@@ -10,7 +10,7 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.provision.package_source import PackageSource
 from orchestrator.provision.resources import PackageList
-from orchestrator.provision.termux.closure import MissingPackageError
+from orchestrator.provision.termux.index import MissingPackageError
 from orchestrator.provision.termux.snapshot import Snapshot, SnapshotStore
 from orchestrator.provision.termux.upstream import Upstream, UpstreamError
 from tests.orchestrator.provision.repository import ARCH, Deb, write_repository
