@@ -8,51 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from phone_agent.backends.reference_layers import (
-    Array,
-    Moments,
-    apply_dropout,
-    avgpool_backward,
-    avgpool_forward,
-    concat_backward,
-    concat_forward,
-    conv_backward,
-    conv_forward,
-    cross_entropy_backward,
-    cross_entropy_forward,
-    dense_backward,
-    dense_forward,
-    dropout_scale,
-    global_avgpool_backward,
-    global_avgpool_forward,
-    lrn_backward,
-    lrn_forward,
-    maxpool_backward,
-    maxpool_forward,
-    moments,
-    norm_backward,
-    norm_forward,
-    relu_backward,
-    relu_forward,
-    update_running_statistics,
-)
+from phone_agent.backends import reference_layers as layers
+from phone_agent.backends.reference_layers import Array
 from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.nn import graph as nn
 from phone_agent.nn.executable import Executable, GradientRequest, GradientsReady
-from phone_agent.nn.graph import (
-    Add,
-    AvgPool,
-    BatchNorm,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    GlobalAvgPool,
-    Graph,
-    LocalResponseNorm,
-    MaxPool,
-    Node,
-    Relu,
-)
 from phone_agent.nn.packing import State, Tensors
 from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
@@ -64,7 +24,7 @@ class ReferenceBackend:
 
     def compile(
         self,
-        graph: Graph,
+        graph: nn.Graph,
         state: State,
         batch: int,  # noqa: ARG002 - supports any batch size
         options: Options | None = None,
@@ -82,7 +42,7 @@ class ReferenceBackend:
 class _NodeState:
     """A node with its parameters, the gradients of the trainable ones, and what forward saves for backward."""
 
-    def __init__(self, node: Node, state: State) -> None:
+    def __init__(self, node: nn.Node, state: State) -> None:
         self.layer, self.inputs = node.layer, node.inputs
         slots, statistic_slots = state.packing.slots, state.statistics_packing.slots
         names = {parameter.name: slots[f"{node.name}.{parameter.name}"] for parameter in node.parameters}
@@ -108,7 +68,7 @@ class _NodeState:
 class ReferenceExecutable(Executable):
     """Evaluation runs `_forward` with training off; a training step runs it with training on, then `_backward`."""
 
-    def __init__(self, graph: Graph, state: State, options: Options) -> None:
+    def __init__(self, graph: nn.Graph, state: State, options: Options) -> None:
         self._state, self._parts = state, bucket_slices(state.packing, options.bucket_bytes)
         self._smoothing = options.label_smoothing
         self._nodes = [_NodeState(node, state) for node in graph.nodes]
@@ -127,8 +87,8 @@ class ReferenceExecutable(Executable):
         for node in self._nodes:
             node.accumulate = request.accumulate
         outputs = self._forward_all(request.images, training=True, draw=request.draw)
-        loss, softmax = cross_entropy_forward(outputs[-2], request.labels, self._smoothing)
-        dscores = cross_entropy_backward(softmax, request.labels, request.weight, self._smoothing)
+        loss, softmax = layers.cross_entropy_forward(outputs[-2], request.labels, self._smoothing)
+        dscores = layers.cross_entropy_backward(softmax, request.labels, request.weight, self._smoothing)
         self._backward_all(outputs, dscores, request.ready or (lambda *_: None))
         return loss
 
@@ -160,59 +120,59 @@ class ReferenceExecutable(Executable):
         self, node: _NodeState, x: Array, *more: Array, training: bool, draw: int, salt: int
     ) -> Array:
         match node.layer:
-            case Conv() as layer:
-                return conv_forward(layer, x, **node.values)
-            case MaxPool() as layer:
-                y, node.saved = maxpool_forward(layer, x)
+            case nn.Conv() as layer:
+                return layers.conv_forward(layer, x, **node.values)
+            case nn.MaxPool() as layer:
+                y, node.saved = layers.maxpool_forward(layer, x)
                 return y
-            case AvgPool() as layer:
-                return avgpool_forward(layer, x)
-            case GlobalAvgPool():
-                return global_avgpool_forward(x)
-            case BatchNorm() as layer if training:
-                node.saved = moments(x)
-                update_running_statistics(layer, node.saved, node.running)
-                return norm_forward(layer, x, **node.values, by=node.saved)
-            case BatchNorm() as layer:
-                by = Moments(node.running["running_mean"], node.running["running_var"], 0)
-                return norm_forward(layer, x, **node.values, by=by)
-            case Relu() as layer:
-                return relu_forward(layer, x)
-            case LocalResponseNorm() as layer:
-                return lrn_forward(layer, x)
-            case Dropout() as layer:
-                node.saved = dropout_scale(layer, x, draw, salt) if training else np.ones((), x.dtype)
-                return apply_dropout(x, node.saved)
-            case Dense():
-                return dense_forward(x, **node.values)
-            case Add():
+            case nn.AvgPool() as layer:
+                return layers.avgpool_forward(layer, x)
+            case nn.GlobalAvgPool():
+                return layers.global_avgpool_forward(x)
+            case nn.BatchNorm() as layer if training:
+                node.saved = layers.moments(x)
+                layers.update_running_statistics(layer, node.saved, node.running)
+                return layers.norm_forward(layer, x, **node.values, by=node.saved)
+            case nn.BatchNorm() as layer:
+                by = layers.Moments(node.running["running_mean"], node.running["running_var"], 0)
+                return layers.norm_forward(layer, x, **node.values, by=by)
+            case nn.Relu() as layer:
+                return layers.relu_forward(layer, x)
+            case nn.LocalResponseNorm() as layer:
+                return layers.lrn_forward(layer, x)
+            case nn.Dropout() as layer:
+                node.saved = layers.dropout_scale(layer, x, draw, salt) if training else np.ones((), x.dtype)
+                return layers.apply_dropout(x, node.saved)
+            case nn.Dense():
+                return layers.dense_forward(x, **node.values)
+            case nn.Add():
                 return x + more[0]
-            case Concat():
-                return concat_forward(x, *more)
+            case nn.Concat():
+                return layers.concat_forward(x, *more)
 
     def _backward(  # noqa: C901, PLR0911 - one case per layer
         self, node: _NodeState, dy: Array, x: Array, *more: Array
     ) -> tuple[Array, ...]:
         match node.layer:
-            case Conv() as layer:
-                return node.set_gradients(*conv_backward(layer, dy, x, node.values["weight"]))
-            case MaxPool() as layer:
-                return (maxpool_backward(layer, dy, node.saved, x),)
-            case AvgPool() as layer:
-                return (avgpool_backward(layer, dy, x),)
-            case GlobalAvgPool():
-                return (global_avgpool_backward(dy, x),)
-            case BatchNorm() as layer:
-                return node.set_gradients(*norm_backward(layer, dy, x, node.values["weight"], node.saved))
-            case Relu() as layer:
-                return (relu_backward(layer, dy, x),)
-            case LocalResponseNorm() as layer:
-                return (lrn_backward(layer, dy, x),)
-            case Dropout():
-                return (apply_dropout(dy, node.saved),)
-            case Dense():
-                return node.set_gradients(*dense_backward(dy, x, node.values["weight"]))
-            case Add():
+            case nn.Conv() as layer:
+                return node.set_gradients(*layers.conv_backward(layer, dy, x, node.values["weight"]))
+            case nn.MaxPool() as layer:
+                return (layers.maxpool_backward(layer, dy, node.saved, x),)
+            case nn.AvgPool() as layer:
+                return (layers.avgpool_backward(layer, dy, x),)
+            case nn.GlobalAvgPool():
+                return (layers.global_avgpool_backward(dy, x),)
+            case nn.BatchNorm() as layer:
+                return node.set_gradients(*layers.norm_backward(layer, dy, x, node.values["weight"], node.saved))
+            case nn.Relu() as layer:
+                return (layers.relu_backward(layer, dy, x),)
+            case nn.LocalResponseNorm() as layer:
+                return (layers.lrn_backward(layer, dy, x),)
+            case nn.Dropout():
+                return (layers.apply_dropout(dy, node.saved),)
+            case nn.Dense():
+                return node.set_gradients(*layers.dense_backward(dy, x, node.values["weight"]))
+            case nn.Add():
                 return dy, dy
-            case Concat():
-                return concat_backward(dy, x, *more)
+            case nn.Concat():
+                return layers.concat_backward(dy, x, *more)

@@ -13,18 +13,7 @@ from math import isfinite
 from typing import Any
 
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.models import (
-    alexnet,
-    custom,
-    googlenet,
-    inception_v3,
-    lenet,
-    mentee,
-    mobilenet_v1,
-    mobilenet_v2,
-    resnet,
-    squeezenet,
-)
+from phone_agent.models import alexnet, custom, googlenet, inception_v3, lenet, mentee, mobilenet, resnet, squeezenet
 from phone_agent.nn.graph import MAX_CHANNELS, Graph, GraphError, Shape
 
 MAX_WIDTH = 16.0
@@ -46,15 +35,15 @@ MODELS: dict[str, Model] = {
     "alexnet": Model(alexnet.build, "Caffe's version: two groups, local response normalization"),
     "googlenet": Model(googlenet.build, "Caffe's inception modules, no batch normalization"),
     "inception_v3": Model(inception_v3.build, "factorized inception modules", (299, 299, 3)),
-    "mobilenet_v1": Model(mobilenet_v1.build, "depthwise separable convolutions"),
-    "mobilenet_v2": Model(mobilenet_v2.build, "inverted residuals, linear bottlenecks"),
+    "mobilenet_v1": Model(mobilenet.v1, "depthwise separable convolutions"),
+    "mobilenet_v2": Model(mobilenet.v2, "inverted residuals, linear bottlenecks"),
     "resnet50": Model(resnet.resnet50, "bottleneck blocks, stride in the 3x3 convolution"),
     "resnet101": Model(resnet.resnet101, "bottleneck blocks, stride in the 3x3 convolution"),
     "resnet152": Model(resnet.resnet152, "bottleneck blocks, stride in the 3x3 convolution"),
     "squeezenet_v1_0": Model(squeezenet.v1_0, "fire modules, no dense layer"),
     "squeezenet_v1_1": Model(squeezenet.v1_1, "fire modules, pooled earlier: less than half the FLOPs of v1.0"),
     "mentee": Model(mentee.build, "five convolutions, three dense layers", CIFAR, 10),
-    "mobilenet_reduced": Model(mobilenet_v1.reduced, "the first five blocks of MobileNet-v1", CIFAR, 10),
+    "mobilenet_reduced": Model(mobilenet.v1_reduced, "the first five blocks of MobileNet-v1", CIFAR, 10),
     "resnet_reduced": Model(resnet.reduced, "wide ResNet (x10) with six convolutions", CIFAR, 10),
     "lenet": Model(lenet.build, "Caffe's version: two convolutions, two dense layers", (28, 28, 1), 10),
     "resnet20": Model(resnet.resnet20, "three stages of three basic blocks", CIFAR, 10),

@@ -6,39 +6,26 @@ Padding of 2 in the first layer turns 224x224 into 55x55, as Caffe does with a c
 
 from __future__ import annotations
 
-from phone_agent.models.width import scale_channels
-from phone_agent.nn.graph import (
-    TORCH_DEFAULT,
-    UNDECIDED,
-    Conv,
-    Dense,
-    Dropout,
-    Graph,
-    GraphBuilder,
-    LocalResponseNorm,
-    MaxPool,
-    Relu,
-    Shape,
-)
+from phone_agent.nn import graph as nn
 
 
-def build(classes: int, shape: Shape, width: float) -> Graph:
-    net = GraphBuilder(shape)
-    net.add("features.0", Conv(scale_channels(96, width), kernel=11, stride=4, padding=2))
-    net.add("features.1", Relu())
-    net.add("norm1", LocalResponseNorm())
-    net.add("features.2", MaxPool(kernel=3, stride=2, ceil=True))
-    net.add("features.3", Conv(scale_channels(256, width), kernel=5, padding=2, groups=2))
-    net.add("features.4", Relu())
-    net.add("norm2", LocalResponseNorm())
-    net.add("features.5", MaxPool(kernel=3, stride=2, ceil=True))
+def build(classes: int, shape: nn.Shape, width: float) -> nn.Graph:
+    net = nn.GraphBuilder(shape, width)
+    net.add("features.0", nn.Conv(net.channels(96), kernel=11, stride=4, padding=2))
+    net.add("features.1", nn.Relu())
+    net.add("norm1", nn.LocalResponseNorm())
+    net.add("features.2", nn.MaxPool(kernel=3, stride=2, ceil=True))
+    net.add("features.3", nn.Conv(net.channels(256), kernel=5, padding=2, groups=2))
+    net.add("features.4", nn.Relu())
+    net.add("norm2", nn.LocalResponseNorm())
+    net.add("features.5", nn.MaxPool(kernel=3, stride=2, ceil=True))
     for number, filters, groups in ((6, 384, 1), (8, 384, 2), (10, 256, 2)):
-        net.add(f"features.{number}", Conv(scale_channels(filters, width), kernel=3, padding=1, groups=groups))
-        net.add(f"features.{number + 1}", Relu())
-    net.add("features.12", MaxPool(kernel=3, stride=2, ceil=True))
+        net.add(f"features.{number}", nn.Conv(net.channels(filters), kernel=3, padding=1, groups=groups))
+        net.add(f"features.{number + 1}", nn.Relu())
+    net.add("features.12", nn.MaxPool(kernel=3, stride=2, ceil=True))
     for number, dropout in ((1, "classifier.3"), (4, "classifier.dropout")):
-        net.add(f"classifier.{number}", Dense(scale_channels(4096, width), gain=TORCH_DEFAULT))
-        net.add(f"classifier.{number + 1}", Relu())
-        net.add(dropout, Dropout(0.5))
-    net.add("classifier.6", Dense(classes, gain=UNDECIDED))
+        net.add(f"classifier.{number}", nn.Dense(net.channels(4096), gain=nn.TORCH_DEFAULT))
+        net.add(f"classifier.{number + 1}", nn.Relu())
+        net.add(dropout, nn.Dropout(0.5))
+    net.add("classifier.6", nn.Dense(classes, gain=nn.UNDECIDED))
     return net.build()

@@ -5,21 +5,7 @@ torchvision has batch normalization, and 3x3 instead of 5x5 convolutions. Common
 
 from __future__ import annotations
 
-from phone_agent.models.width import scale_channels
-from phone_agent.nn.graph import (
-    UNDECIDED,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    GlobalAvgPool,
-    Graph,
-    GraphBuilder,
-    LocalResponseNorm,
-    MaxPool,
-    Relu,
-    Shape,
-)
+from phone_agent.nn import graph as nn
 
 # Filters of: the 1x1 branch; the 1x1 and 3x3 branch; the 1x1 and 5x5 branch; the 1x1 after pooling.
 Module = tuple[int, tuple[int, int], tuple[int, int], int]
@@ -38,34 +24,30 @@ MODULES: dict[str, Module] = {
 POOL_AFTER = {"3b": "maxpool3", "4e": "maxpool4"}
 
 
-def build(classes: int, shape: Shape, width: float) -> Graph:
+def build(classes: int, shape: nn.Shape, width: float) -> nn.Graph:
     net = _Builder(shape, width)
     net.conv("conv1", 64, kernel=7, stride=2)
-    net.add("maxpool1", MaxPool(kernel=3, stride=2, ceil=True))
-    net.add("norm1", LocalResponseNorm())
+    net.add("maxpool1", nn.MaxPool(kernel=3, stride=2, ceil=True))
+    net.add("norm1", nn.LocalResponseNorm())
     net.conv("conv2", 64, kernel=1)
     net.conv("conv3", 192, kernel=3)
-    net.add("norm2", LocalResponseNorm())
-    last = net.add("maxpool2", MaxPool(kernel=3, stride=2, ceil=True))
+    net.add("norm2", nn.LocalResponseNorm())
+    last = net.add("maxpool2", nn.MaxPool(kernel=3, stride=2, ceil=True))
     for name, module in MODULES.items():
         last = net.inception(f"inception{name}", last, module)
         if name in POOL_AFTER:
-            last = net.add(POOL_AFTER[name], MaxPool(kernel=3, stride=2, ceil=True))
-    net.add("avgpool", GlobalAvgPool())
-    net.add("dropout", Dropout(0.4))
-    net.add("fc", Dense(classes, gain=UNDECIDED))
+            last = net.add(POOL_AFTER[name], nn.MaxPool(kernel=3, stride=2, ceil=True))
+    net.add("avgpool", nn.GlobalAvgPool())
+    net.add("dropout", nn.Dropout(0.4))
+    net.add("fc", nn.Dense(classes, gain=nn.UNDECIDED))
     return net.build()
 
 
-class _Builder(GraphBuilder):
-    def __init__(self, shape: Shape, width: float) -> None:
-        super().__init__(shape)
-        self._width = width
-
+class _Builder(nn.GraphBuilder):
     def conv(self, name: str, filters: int, kernel: int, *feed: int, stride: int = 1) -> int:
-        layer = Conv(scale_channels(filters, self._width), kernel, stride, padding=kernel // 2)
+        layer = nn.Conv(self.channels(filters), kernel, stride, padding=kernel // 2)
         self.add(f"{name}.conv", layer, *feed)
-        return self.add(f"{name}.relu", Relu())
+        return self.add(f"{name}.relu", nn.Relu())
 
     def inception(self, name: str, feed: int, module: Module) -> int:
         plain, middle, large, pooled = module
@@ -73,6 +55,6 @@ class _Builder(GraphBuilder):
         for number, kernel, (narrow, filters) in ((2, 3, middle), (3, 5, large)):
             self.conv(f"{name}.branch{number}.0", narrow, 1, feed)
             branches.append(self.conv(f"{name}.branch{number}.1", filters, kernel))
-        self.add(f"{name}.branch4.0", MaxPool(kernel=3, stride=1, padding=1), feed)
+        self.add(f"{name}.branch4.0", nn.MaxPool(kernel=3, stride=1, padding=1), feed)
         branches.append(self.conv(f"{name}.branch4.1", pooled, 1))
-        return self.add(name, Concat(), *branches)
+        return self.add(name, nn.Concat(), *branches)

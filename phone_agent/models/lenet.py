@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from phone_agent.models.width import scale_channels
-from phone_agent.nn.graph import GLOROT, UNDECIDED, Conv, Dense, Graph, GraphBuilder, MaxPool, Relu, Shape
+from phone_agent.nn import graph as nn
 
 
-def build(classes: int, shape: Shape, width: float) -> Graph:
-    net = GraphBuilder(shape)
+def build(classes: int, shape: nn.Shape, width: float) -> nn.Graph:
+    net = nn.GraphBuilder(shape, width)
     for number, filters in enumerate((20, 50), start=1):
-        net.add(f"conv{number}", Conv(scale_channels(filters, width), kernel=5, gain=GLOROT))
-        net.add(f"relu{number}", Relu())
-        net.add(f"pool{number}", MaxPool(kernel=2, stride=2))
-    net.add("fc1", Dense(scale_channels(500, width)))
-    net.add("relu3", Relu())
-    net.add("fc2", Dense(classes, gain=UNDECIDED))
+        net.add(f"conv{number}", nn.Conv(net.channels(filters), kernel=5, gain=nn.GLOROT))
+        net.add(f"relu{number}", nn.Relu())
+        net.add(f"pool{number}", nn.MaxPool(kernel=2, stride=2))
+    net.add("fc1", nn.Dense(net.channels(500)))
+    net.add("relu3", nn.Relu())
+    net.add("fc2", nn.Dense(classes, gain=nn.UNDECIDED))
     return net.build()

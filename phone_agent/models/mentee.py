@@ -7,33 +7,21 @@ although the paper trains on ten.
 
 from __future__ import annotations
 
-from phone_agent.models.width import scale_channels
-from phone_agent.nn.graph import (
-    TORCH_DEFAULT,
-    UNDECIDED,
-    AvgPool,
-    Conv,
-    Dense,
-    Graph,
-    GraphBuilder,
-    MaxPool,
-    Relu,
-    Shape,
-)
+from phone_agent.nn import graph as nn
 
 FILTERS = (64, 128, 256, 512, 512)
 
 
-def build(classes: int, shape: Shape, width: float) -> Graph:
-    net = GraphBuilder(shape)
+def build(classes: int, shape: nn.Shape, width: float) -> nn.Graph:
+    net = nn.GraphBuilder(shape, width)
     for number, filters in enumerate(FILTERS, start=1):
-        net.add(f"conv{number}", Conv(scale_channels(filters, width), kernel=3, padding=1))
-        net.add(f"relu{number}", Relu())
+        net.add(f"conv{number}", nn.Conv(net.channels(filters), kernel=3, padding=1))
+        net.add(f"relu{number}", nn.Relu())
         if number < len(FILTERS):
-            net.add(f"pool{number}", MaxPool(kernel=2, stride=2, ceil=True))
-    net.add("avgpool", AvgPool(kernel=2, stride=2))
+            net.add(f"pool{number}", nn.MaxPool(kernel=2, stride=2, ceil=True))
+    net.add("avgpool", nn.AvgPool(kernel=2, stride=2))
     for number in (1, 2):
-        net.add(f"fc{number}", Dense(scale_channels(4096, width), gain=TORCH_DEFAULT))
-        net.add(f"fc{number}_relu", Relu())
-    net.add("fc3", Dense(classes, gain=UNDECIDED))
+        net.add(f"fc{number}", nn.Dense(net.channels(4096), gain=nn.TORCH_DEFAULT))
+        net.add(f"fc{number}_relu", nn.Relu())
+    net.add("fc3", nn.Dense(classes, gain=nn.UNDECIDED))
     return net.build()

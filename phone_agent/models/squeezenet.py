@@ -2,65 +2,48 @@
 
 from __future__ import annotations
 
-from phone_agent.models.width import scale_channels
-from phone_agent.nn.graph import (
-    TORCH_DEFAULT,
-    Concat,
-    Conv,
-    Dropout,
-    GlobalAvgPool,
-    Graph,
-    GraphBuilder,
-    MaxPool,
-    Relu,
-    Shape,
-)
+from phone_agent.nn import graph as nn
 
-POOL = MaxPool(kernel=3, stride=2, ceil=True)
-FIRES = (
-    (16, 64),
-    (16, 64),
-    (32, 128),
-    (32, 128),
-    (48, 192),
-    (48, 192),
-    (64, 256),
-    (64, 256),
-)  # squeeze channels, channels of each expand branch
+POOL = nn.MaxPool(kernel=3, stride=2, ceil=True)
+# squeeze channels, channels of each expand branch
+FIRES = ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256))
 
 
-def v1_0(classes: int, shape: Shape, width: float) -> Graph:
-    return _build(classes, shape, width, stem=Conv(scale_channels(96, width), kernel=7, stride=2), pools=(2, 6, 11))
+def v1_0(classes: int, shape: nn.Shape, width: float) -> nn.Graph:
+    return _build(classes, shape, width, filters=96, kernel=7, pools=(2, 6, 11))
 
 
-def v1_1(classes: int, shape: Shape, width: float) -> Graph:
-    return _build(classes, shape, width, stem=Conv(scale_channels(64, width), kernel=3, stride=2), pools=(2, 5, 8))
+def v1_1(classes: int, shape: nn.Shape, width: float) -> nn.Graph:
+    return _build(classes, shape, width, filters=64, kernel=3, pools=(2, 5, 8))
 
 
-def _build(classes: int, shape: Shape, width: float, *, stem: Conv, pools: tuple[int, ...]) -> Graph:
-    net = GraphBuilder(shape)
-    net.add("features.0", stem)
-    net.add("features.1", Relu())
+def _build(
+    classes: int, shape: nn.Shape, width: float, *, filters: int, kernel: int, pools: tuple[int, ...]
+) -> nn.Graph:
+    net = nn.GraphBuilder(shape, width)
+    net.add("features.0", nn.Conv(net.channels(filters), kernel, stride=2))
+    net.add("features.1", nn.Relu())
     fires = iter(FIRES)
     for number in range(2, 13):
         if number in pools:
             net.add(f"features.{number}", POOL)
         else:
             squeezed, expand = next(fires)
-            _fire(net, f"features.{number}", scale_channels(squeezed, width), scale_channels(expand, width))
-    net.add("classifier.0", Dropout(0.5))
-    net.add("classifier.1", Conv(classes, kernel=1, gain=TORCH_DEFAULT))  # the ReLU and the average pooling dampen it
-    net.add("classifier.2", Relu())
-    net.add("classifier.3", GlobalAvgPool())
+            _fire(net, f"features.{number}", net.channels(squeezed), net.channels(expand))
+    net.add("classifier.0", nn.Dropout(0.5))
+    # Not UNDECIDED: the ReLU and the average pooling dampen it.
+    net.add("classifier.1", nn.Conv(classes, kernel=1, gain=nn.TORCH_DEFAULT))
+    net.add("classifier.2", nn.Relu())
+    net.add("classifier.3", nn.GlobalAvgPool())
     return net.build()
 
 
-def _fire(net: GraphBuilder, name: str, squeezed: int, expand: int) -> None:
+def _fire(net: nn.GraphBuilder, name: str, squeezed: int, expand: int) -> None:
     """Fire module: squeeze to few channels, then 1x1 and 3x3 expand branches, concatenated."""
-    net.add(f"{name}.squeeze", Conv(squeezed, kernel=1))
-    fork = net.add(f"{name}.squeeze_activation", Relu())
-    net.add(f"{name}.expand1x1", Conv(expand, kernel=1), fork)
-    one = net.add(f"{name}.expand1x1_activation", Relu())
-    net.add(f"{name}.expand3x3", Conv(expand, kernel=3, padding=1), fork)
-    three = net.add(f"{name}.expand3x3_activation", Relu())
-    net.add(name, Concat(), one, three)
+    net.add(f"{name}.squeeze", nn.Conv(squeezed, kernel=1))
+    fork = net.add(f"{name}.squeeze_activation", nn.Relu())
+    net.add(f"{name}.expand1x1", nn.Conv(expand, kernel=1), fork)
+    one = net.add(f"{name}.expand1x1_activation", nn.Relu())
+    net.add(f"{name}.expand3x3", nn.Conv(expand, kernel=3, padding=1), fork)
+    three = net.add(f"{name}.expand3x3_activation", nn.Relu())
+    net.add(name, nn.Concat(), one, three)

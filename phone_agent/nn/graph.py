@@ -288,15 +288,27 @@ class Graph:
 
 
 class GraphBuilder:
-    """Adds layers one by one. `add` returns the position of the layer, which later layers can use as an input."""
+    """Adds layers one by one. `add` returns the position of the layer, which later layers can use as an input.
 
-    def __init__(self, shape: Sequence[int]) -> None:
+    `width` multiplies the numbers of channels that are asked for with `channels`.
+    """
+
+    def __init__(self, shape: Sequence[int], width: float = 1.0) -> None:
         self._shape: Shape = _check_shape(tuple(shape))
+        self._width = width
         self._nodes: list[Node] = []
         self._names: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    def channels(self, count: int) -> int:
+        """count * width, rounded to a multiple of 8, at most 10% down, as in MobileNet-v2. Exact for width 1."""
+        if self._width == 1.0:
+            return count
+        exact = count * self._width
+        nearest = max(8, int(exact + 4) // 8 * 8)
+        return nearest + 8 if nearest < 0.9 * exact else nearest
 
     def shape_of(self, position: int) -> Shape:
         if not -1 <= position < len(self._nodes):

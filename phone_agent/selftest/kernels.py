@@ -14,22 +14,7 @@ from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned, workspace_bytes
-from phone_agent.nn.graph import (
-    Add,
-    AvgPool,
-    BatchNorm,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    GlobalAvgPool,
-    Graph,
-    GraphBuilder,
-    LocalResponseNorm,
-    MaxPool,
-    Parameter,
-    Relu,
-)
+from phone_agent.nn import graph as nn
 from phone_agent.nn.packing import Packing, State
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.optimizers import METHODS, build_optimizer
@@ -61,44 +46,44 @@ def kernel_errors(isa: str) -> dict[str, tuple[float, float]]:
     return errors
 
 
-def _all_layers() -> Graph:
+def _all_layers() -> nn.Graph:
     """Every sequence of layers that the planner handles differently."""
-    net = GraphBuilder((13, 11, 3))
-    net.add("conv", Conv(20, 3, padding=1, bias=False))
-    net.add("bn", BatchNorm())
-    start = net.add("relu", Relu())
-    net.add("depthwise", Conv(20, 3, padding=1, groups=20, bias=False))
-    net.add("bn2", BatchNorm())
-    net.add("relu6", Relu(six=True))
-    net.add("pointwise", Conv(20, 1))
-    branch = net.add("relu3", Relu())
-    net.add("sum", Add(), branch, start)
-    join = net.add("relu2", Relu())
-    net.add("grouped", Conv(36, 5, padding=2, groups=2))
-    net.add("lrn", LocalResponseNorm(alpha=0.1))
-    left = net.add("max", MaxPool(3, 2, padding=1))
-    right = net.add("average", AvgPool(3, 2, padding=1, count_padding=False), join)
-    net.add("concat", Concat(), left, right)
-    net.add("bn3", BatchNorm())
-    net.add("dilated", Conv(19, 3, padding=2, dilation=2))
-    net.add("dropout", Dropout(0.3))
-    net.add("mean", GlobalAvgPool())
-    net.add("scores", Dense(7))
+    net = nn.GraphBuilder((13, 11, 3))
+    net.add("conv", nn.Conv(20, 3, padding=1, bias=False))
+    net.add("bn", nn.BatchNorm())
+    start = net.add("relu", nn.Relu())
+    net.add("depthwise", nn.Conv(20, 3, padding=1, groups=20, bias=False))
+    net.add("bn2", nn.BatchNorm())
+    net.add("relu6", nn.Relu(six=True))
+    net.add("pointwise", nn.Conv(20, 1))
+    branch = net.add("relu3", nn.Relu())
+    net.add("sum", nn.Add(), branch, start)
+    join = net.add("relu2", nn.Relu())
+    net.add("grouped", nn.Conv(36, 5, padding=2, groups=2))
+    net.add("lrn", nn.LocalResponseNorm(alpha=0.1))
+    left = net.add("max", nn.MaxPool(3, 2, padding=1))
+    right = net.add("average", nn.AvgPool(3, 2, padding=1, count_padding=False), join)
+    net.add("concat", nn.Concat(), left, right)
+    net.add("bn3", nn.BatchNorm())
+    net.add("dilated", nn.Conv(19, 3, padding=2, dilation=2))
+    net.add("dropout", nn.Dropout(0.3))
+    net.add("mean", nn.GlobalAvgPool())
+    net.add("scores", nn.Dense(7))
     return net.build()
 
 
-def _wide_layers() -> Graph:
+def _wide_layers() -> nn.Graph:
     """Wide enough for the planner to choose Winograd."""
-    net = GraphBuilder((16, 16, 48))
-    net.add("conv", Conv(48, 3, padding=1))
-    net.add("relu", Relu())
-    net.add("conv2", Conv(48, 3, padding=1))
-    net.add("mean", GlobalAvgPool())
-    net.add("scores", Dense(5))
+    net = nn.GraphBuilder((16, 16, 48))
+    net.add("conv", nn.Conv(48, 3, padding=1))
+    net.add("relu", nn.Relu())
+    net.add("conv2", nn.Conv(48, 3, padding=1))
+    net.add("mean", nn.GlobalAvgPool())
+    net.add("scores", nn.Dense(5))
     return net.build()
 
 
-def _network_error(graph: Graph, isa: str, bound: float, *, winograd: bool) -> float:
+def _network_error(graph: nn.Graph, isa: str, bound: float, *, winograd: bool) -> float:
     """Retries with another seed: a value that is zero except for rounding may pass a ReLU in one backend only."""
     options = Options(threads=THREADS, isa=isa, winograd=winograd)
     errors = []
@@ -109,7 +94,7 @@ def _network_error(graph: Graph, isa: str, bound: float, *, winograd: bool) -> f
     return min(errors)
 
 
-def _one_network_error(graph: Graph, options: Options, seed: int) -> float:
+def _one_network_error(graph: nn.Graph, options: Options, seed: int) -> float:
     ours, exact = State(graph, 1), State(graph, 1, np.float64)
     rng = np.random.default_rng(seed)
     images = rng.standard_normal((BATCH, *graph.shape)).astype(np.float32)
@@ -192,7 +177,7 @@ def _powersgd_error() -> float:
     matrix = rng.standard_normal((131, 4)) @ rng.standard_normal((4, 77))
     gradients = aligned(matrix.size)
     gradients[:] = matrix.ravel()
-    packing = Packing([("w", Parameter("w", matrix.shape, 1, 1.0))])
+    packing = Packing([("w", nn.Parameter("w", matrix.shape, 1, 1.0))])
     PowerSgd(_SingleRank(), packing).reduce(gradients, slice(None), step=1)
     return _relative(gradients, matrix.ravel())
 
