@@ -35,10 +35,10 @@ class BuildError(AgentError):
 
 @dataclass(frozen=True)
 class Isa:
-    """One variant of the kernels: the folder with its header, and the processor that the compiler may assume."""
+    """One variant of the kernels: its header in src/isa, and the processor that the compiler may assume."""
 
     name: str
-    folder: str
+    header: str
     cpu: str
     flags: tuple[str, ...] = ()
 
@@ -220,7 +220,7 @@ def _objects(target: Target, scratch: Path) -> list[str]:
 
 
 def isa_flags(isa: Isa) -> list[str]:
-    return [f'-DISA_HEADER="../isa/{isa.folder}/isa.h"', f"-I{SOURCES}", *isa.flags]
+    return [f'-DISA_HEADER="../isa/{isa.header}.h"', f"-I{SOURCES}", *isa.flags]
 
 
 def _compile(target: Target, made: Path, source: Path, cpu: str, *flags: str) -> str:

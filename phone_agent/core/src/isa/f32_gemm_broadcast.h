@@ -1,7 +1,10 @@
 /* A GEMM register tile for processors that multiply a vector by a broadcast float from memory at full speed. The
- * folder of the ISA defines its shape. Row i of A at step k is a[i * a_row + k * a_k]; row k of B is b + k * ldb. */
+ * header of the ISA defines its shape. Row i of A at step k is a[i * a_row + k * a_k]; row k of B is b + k * ldb. */
 #pragma once
+#include "../prefetch.h"
 #include "../vector.h"
+
+enum { NR = TILE_VECTORS * LANES };
 
 /* One step of k. */
 INLINE void gemm_broadcast_step(vec sum[MR][NR / LANES], const i32 vecs, const float *a, i64 a_row, const float *b) {

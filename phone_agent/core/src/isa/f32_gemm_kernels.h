@@ -1,5 +1,5 @@
 /* The f32 GEMM microkernels of one ISA, named by their tile: f32_gemm_6x16_avx2 computes 6 rows x 16 columns of C.
- * Included at the end of the ISA's f32_gemm.h, which lists the tiles in GEMM_KERNELS(X): X(vectors of columns, tile).
+ * The header of the ISA lists the tiles in GEMM_KERNELS(X): X(vectors of columns, tile).
  *
  *   f32_gemm:    C[i][j] (+)= sum over k of a[i * lda + k] * panel[k][j]; the panel is packed
  *   f32_gemm_tn: C[i][j] (+)= sum over k of a[k * lda + i] * b[k * ldb + j]; A is transposed, as in BLAS

@@ -1,5 +1,5 @@
 /* A GEMM register tile in double precision, for processors that multiply a vector by a broadcast double from memory
- * at full speed. The folder of the ISA defines its shape: F64_MR rows x F64_VECTORS vectors. */
+ * at full speed. The header of the ISA defines its shape: F64_MR rows x F64_VECTORS vectors. */
 #pragma once
 #include "f64_vector.h"
 

@@ -1,10 +1,9 @@
-/* 8 x 8 tile: 16 accumulators, 8 registers for A, 8 for B. A register holds 4 floats of A and is multiplied by lane,
- * so loads never hold up the two multiply-adds per cycle of a Cortex-A76. */
+/* A GEMM register tile for processors that multiply a vector by one lane of another. The header of the ISA defines its
+ * shape. */
 #pragma once
-#define TILE_VECTORS 2
-#define GEMM_KERNELS(X) X(1, 8x4) X(2, 8x8)
-enum { MR = 8, NR = TILE_VECTORS * LANES, PREFETCH_STEP_BYTES = 16 };
-#include "../../prefetch.h"
+#include "../prefetch.h"
+
+enum { NR = TILE_VECTORS * LANES };
 
 INLINE void load_accumulators(vec sum[MR][NR / LANES], const i32 vecs, const float *c, i64 ldc, i32 accumulate) {
     UNROLL for (i32 i = 0; i < MR; i++) {
@@ -72,4 +71,4 @@ INLINE void gemm_tn_tile(const i32 vecs, i64 k, const float *a, i64 lda, const f
     store_accumulators(sum, vecs, c, ldc);
 }
 
-#include "../f32_gemm_kernels.h"
+#include "f32_gemm_kernels.h"
