@@ -15,7 +15,7 @@ from orchestrator.view.console import next_step, out
 from orchestrator.view.table import Column, FitTable, print_table
 
 if TYPE_CHECKING:
-    from phone_agent.api.measure import ComputeResult, KernelResult, Machine, TimeShare
+    from phone_agent.api.measure import ComputeResult, KernelResult, Machine, OperationTime
 
 
 def compute_document(outcome: ComputeResult) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def compute_document(outcome: ComputeResult) -> dict[str, Any]:
         "planned_mb": outcome.planned_mb,
         "gflops": outcome.gflops,
         "peak_gflops": outcome.peak_gflops,
-        "peak_share": outcome.peak_share,
+        "peak_fraction": outcome.peak_fraction,
         "breakdown": [asdict(share) for share in outcome.breakdown],
     }
 
@@ -46,7 +46,7 @@ def print_compute(outcome: ComputeResult) -> None:
     how += ", fp16 activations" if request.half else ""
     out.print(Text.assemble(how, ": ", (f"{outcome.images_per_s:.1f} images/s", "bold")))
     out.print(f"  step {outcome.step_s * 1e3:.1f} ms (best {outcome.best_s * 1e3:.1f}), loss {outcome.loss:.4f}")
-    peak = "" if outcome.peak_share is None else f", {outcome.peak_share:.0%} of peak multiply-add rate"
+    peak = "" if outcome.peak_fraction is None else f", {outcome.peak_fraction:.0%} of peak multiply-add rate"
     out.print(f"  {outcome.gflops:.1f} GFLOP/s{peak}", markup=False)
     planned = "" if outcome.planned_mb is None else f" ({outcome.planned_mb:.0f} MB planned)"
     out.print(f"  peak memory {outcome.peak_rss_mb:.0f} MB{planned}", markup=False)
@@ -74,13 +74,13 @@ def render_kernels(measured: Iterable[KernelResult]) -> FitTable:
         Column("GB/s", right=True, priority=2),
     )
     for one in measured:
-        share = "" if one.peak_share is None else f"{one.peak_share:.0%}"
+        share = "" if one.peak_fraction is None else f"{one.peak_fraction:.0%}"
         numbers = (f"{one.seconds * 1e3:.3f}", _number(one.gflops), share, _number(one.gbs))
         table.add_row(one.name, one.shape, *numbers)
     return table
 
 
-def render_breakdown(shares: Iterable[TimeShare]) -> FitTable:
+def render_breakdown(operations: Iterable[OperationTime]) -> FitTable:
     table = FitTable(
         "operation",
         "direction",
@@ -89,8 +89,8 @@ def render_breakdown(shares: Iterable[TimeShare]) -> FitTable:
         Column("GFLOP/s", right=True, priority=1),
         Column("GB/s", right=True, priority=2),
     )
-    for one in shares:
-        numbers = (f"{one.seconds * 1e3:.2f}", f"{one.share:.1%}", _number(one.gflops), _number(one.gbs))
+    for one in operations:
+        numbers = (f"{one.seconds * 1e3:.2f}", f"{one.fraction:.1%}", _number(one.gflops), _number(one.gbs))
         table.add_row(one.kind, one.direction, *numbers)
     return table
 

@@ -9,12 +9,12 @@ from phone_agent.comm.autotune import (
     SCHEDULED_ALGORITHMS,
     CollectiveConfig,
     DenseMessageSizes,
-    TuneRequest,
     autotune,
     predict_seconds,
 )
 from phone_agent.comm.link_probe import LinkProfile
 from phone_agent.comm.wire import WIRES
+from phone_agent.contract.schema import CommunicationSpec
 from phone_agent.core.ops import Algorithm, Kind, Pooling
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import packing_of
@@ -66,17 +66,11 @@ def choose_communication(
     batch: int,
     link: LinkProfile | None,
     switches: Sequence[str],
-    *,
-    algorithm: str = "auto",
-    wire: str = "fp32",
-    bucket_bytes: int = 0,
-    group: int = 0,
-    overlap: bool = True,
+    requested: CommunicationSpec,
 ) -> CollectiveConfig:
     """As a run chooses, which does not know yet how fast its phones compute. `link`: None where a phone is alone."""
-    request = TuneRequest(algorithm, wire, bucket_bytes, group)
-    expected_s = estimate_compute_s(graph, batch) if overlap else None
-    return autotune(request, link, switches, DenseMessageSizes(gradient_count(graph)), expected_s)
+    expected_s = estimate_compute_s(graph, batch) if requested.overlap else None
+    return autotune(requested, link, switches, DenseMessageSizes(gradient_count(graph)), expected_s)
 
 
 def allreduce_s(link: LinkProfile, switches: Sequence[str], config: CollectiveConfig, count: int) -> float:

@@ -6,7 +6,7 @@ from phone_agent.bench.compute import (
     ComputeRequest,
     ComputeResult,
     FailedError,
-    TimeShare,
+    OperationTime,
     measure_compute,
     usable_threads,
 )

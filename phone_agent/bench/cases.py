@@ -1,4 +1,4 @@
-"""Single steps of the core with real shapes and made-up numbers: what `bench kernels` times."""
+"""Single steps of the core with real shapes and random numbers: what `bench kernels` times."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Case:
     op: Structure
     flops: float = 0.0
     bytes: float = 0.0
-    kept: list[Any] = field(default_factory=list)
+    held: list[Any] = field(default_factory=list)  # what the op points to
 
 
 class Tensors:
-    """Makes what ops point to, and keeps it alive."""
+    """Allocates what ops point to, and holds references to it."""
 
     def __init__(self, threads: int, seed: int = 0) -> None:
         self.threads = threads
-        self.kept: list[Any] = []
+        self.held: list[Any] = []
         self._numbers = np.random.default_rng(seed)
 
     def floats(self, *shape: int) -> NDArray[np.float32]:
-        made = self._keep(aligned(int(np.prod(shape))))
+        made = self._hold(aligned(int(np.prod(shape))))
         self._numbers.standard_normal(out=made, dtype=np.float32)
         return made
 
     def zeros(self, count: int, dtype: Any = np.float32) -> NDArray[Any]:
-        return self._keep(aligned(count, dtype))
+        return self._hold(aligned(count, dtype))
 
-    def given(self, values: Any, dtype: Any) -> NDArray[Any]:
-        made = self._keep(aligned(len(values), dtype))
+    def array(self, values: Any, dtype: Any) -> NDArray[Any]:
+        made = self._hold(aligned(len(values), dtype))
         made[:] = values
         return made
 
@@ -54,7 +54,7 @@ class Tensors:
         """The address of one; its batch has mean 0 and variance 1."""
         zero, one = ([value] * channels for value in (0.0, 1.0))
         fields = {
-            name: self.given(values, np.float32).ctypes.data
+            name: self.array(values, np.float32).ctypes.data
             for values, names in (
                 (one, ("gamma", "inv_std", "scale", "running_var")),
                 (zero, ("beta", "mean", "shift", "running_mean", "dgamma", "dbeta")),
@@ -63,11 +63,11 @@ class Tensors:
         }
         sums = self.zeros(self.threads * 2 * channels, np.float64).ctypes.data
         made = ops.BatchNorm(sums=sums, epsilon=1e-5, momentum=0.1, channels=channels, accumulate=0, **fields)
-        self.kept.append(made)
+        self.held.append(made)
         return addressof(made)
 
-    def _keep(self, array: NDArray[Any]) -> NDArray[Any]:
-        self.kept.append(array)
+    def _hold(self, array: NDArray[Any]) -> NDArray[Any]:
+        self.held.append(array)
         return array
 
 
@@ -109,7 +109,7 @@ def convolution(kind: Kind, g: ops.Geometry, algorithm: ops.Algorithm, threads: 
             g=g, x=_fused_input(x, g.in_c), dy=_at(y), dweights=_at(weights), ld_dy=g.out_c, algorithm=algorithm
         )
     flops = 2.0 * g.batch * g.out_h * g.out_w * g.out_c * taps
-    return Case(name or kind.name.lower(), shape_of(g), kind, op, flops, _bytes(x, y, weights), made.kept)
+    return Case(name or kind.name.lower(), shape_of(g), kind, op, flops, _bytes(x, y, weights), made.held)
 
 
 def shape_of(g: ops.Geometry) -> str:
@@ -186,7 +186,7 @@ def _pools(threads: int) -> Iterator[Case]:
         backward = ops.PoolingBackward(dy=_at(y), dx=_fused_gradient(x, g.in_c), ld_dy=g.out_c, **common)
         moved = _bytes(x, y, argmax) if pooling == ops.Pooling.MAX else _bytes(x, y)
         for kind, op in ((Kind.POOLING_FORWARD, forward), (Kind.POOLING_BACKWARD, backward)):
-            yield Case(f"{kind.name} {pooling.name}".lower(), shape_of(g), kind, op, 0.0, moved, made.kept)
+            yield Case(f"{kind.name} {pooling.name}".lower(), shape_of(g), kind, op, 0.0, moved, made.held)
 
 
 _ROWS, _CHANNELS = 4 * 56 * 56, 256
@@ -218,7 +218,7 @@ def _joins(threads: int) -> Iterator[Case]:
 def _others(threads: int) -> Iterator[Case]:
     made = Tensors(threads)
     x, y, dx = (made.floats(_ROWS, _CHANNELS) for _ in range(3))
-    draw = made.given([7], np.uint64)
+    draw = made.array([7], np.uint64)
     sizes = {"rows": _ROWS, "channels": _CHANNELS}
     lrn = {"size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0, **sizes}
     drop = {"seed": _at(draw), "rate": 0.5, "salt": 1, **sizes}
@@ -237,11 +237,11 @@ def _softmax(threads: int, batch: int = 64, classes: int = 1000) -> Iterator[Cas
     logits, dlogits = made.floats(batch, classes), made.floats(batch, classes)
     op = ops.SoftmaxLoss(
         logits=_at(logits), dlogits=_at(dlogits), labels=_at(made.zeros(batch, np.int32)),
-        weight=_at(made.given([1.0], np.float32)), loss=_at(made.zeros(1, np.float64)),
+        weight=_at(made.array([1.0], np.float32)), loss=_at(made.zeros(1, np.float64)),
         batch=batch, classes=classes, ld_logits=classes, ld_dlogits=classes,
     )  # fmt: skip
     shape = f"{batch} x {classes}"
-    yield Case("softmax_loss", shape, Kind.SOFTMAX_LOSS, op, 0.0, _bytes(logits, dlogits), made.kept)
+    yield Case("softmax_loss", shape, Kind.SOFTMAX_LOSS, op, 0.0, _bytes(logits, dlogits), made.held)
 
 
 _TOUCHED = {
@@ -267,9 +267,9 @@ def _updates(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
             weights=_at(values), momenta=_at(momenta), second_moments=_at(second), gradients=_at(gradients),
             params=addressof(params), segments=addressof(segment), count=1, optimizer=method,
         )  # fmt: skip
-        kept = [*made.kept, params, segment]
+        held = [*made.held, params, segment]
         name, shape = f"optimizer_update {method.name.lower()}", f"{count // 1024**2} M"
-        yield Case(name, shape, Kind.OPTIMIZER_UPDATE, op, 0.0, touched * _bytes(values), kept)
+        yield Case(name, shape, Kind.OPTIMIZER_UPDATE, op, 0.0, touched * _bytes(values), held)
 
 
 def _wires(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
@@ -278,14 +278,14 @@ def _wires(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
     received, room = made.zeros(4 * count, np.uint8), made.zeros(4 * count, np.uint8)
     shape = f"{count // 1024**2} M"
     for wire in (FP16, BF16, INT8):
-        kept = _at(residual) if wire.error_feedback else None
+        feedback = _at(residual) if wire.error_feedback else None
         common = {"values": _at(values), "count": count, "dtype": wire.dtype}
-        relay = ops.Encode(received=_at(received), encoded=_at(room), residual=kept, **common)
-        take = ops.Decode(encoded=_at(received), **common)
-        bytes_sent, bytes_kept = float(wire.size(count)), 2 * _bytes(residual) if wire.error_feedback else 0.0
-        moved = _bytes(values) + 2 * bytes_sent + bytes_kept
-        yield Case(f"encode {wire.name}", shape, Kind.ENCODE, relay, 0.0, moved, made.kept)
-        yield Case(f"decode {wire.name}", shape, Kind.DECODE, take, 0.0, _bytes(values) + bytes_sent, made.kept)
+        encode = ops.Encode(received=_at(received), encoded=_at(room), residual=feedback, **common)
+        decode = ops.Decode(encoded=_at(received), **common)
+        sent, feedback_bytes = float(wire.size(count)), 2 * _bytes(residual) if wire.error_feedback else 0.0
+        moved = _bytes(values) + 2 * sent + feedback_bytes
+        yield Case(f"encode {wire.name}", shape, Kind.ENCODE, encode, 0.0, moved, made.held)
+        yield Case(f"decode {wire.name}", shape, Kind.DECODE, decode, 0.0, _bytes(values) + sent, made.held)
 
 
 def _factors(threads: int, rows: int = 9 * 512, columns: int = 512, rank: int = 4) -> Iterator[Case]:
@@ -304,7 +304,7 @@ def _factors(threads: int, rows: int = 9 * 512, columns: int = 512, rank: int = 
     }
     for kind, moves in moved.items():
         shape = f"{rows} x {columns} rank {rank}"
-        yield Case(kind.name.lower(), shape, kind, op, 0.0, moves, made.kept)
+        yield Case(kind.name.lower(), shape, kind, op, 0.0, moves, made.held)
 
 
 def _augment(threads: int, batch: int = 16, size: int = 256, crop: int = 224) -> Iterator[Case]:
@@ -312,11 +312,11 @@ def _augment(threads: int, batch: int = 16, size: int = 256, crop: int = 224) ->
     images = made.zeros(batch * size * size * 3, np.uint8)
     out = made.zeros(batch * crop * crop * 3)
     op = ops.Augment(
-        images=_at(images), crops=_at(made.given([5, 9, crop, crop, 1, 0] * batch, np.int32)),
-        mean=_at(made.given([0.5] * 3, np.float32)), inv_std=_at(made.given([4.0] * 3, np.float32)), out=_at(out),
+        images=_at(images), crops=_at(made.array([5, 9, crop, crop, 1, 0] * batch, np.int32)),
+        mean=_at(made.array([0.5] * 3, np.float32)), inv_std=_at(made.array([4.0] * 3, np.float32)), out=_at(out),
         batch=batch, in_h=size, in_w=size, out_h=crop, out_w=crop, channels=3,
     )  # fmt: skip
-    yield Case("augment", f"{batch} x {size} to {crop}", Kind.AUGMENT, op, 0.0, _bytes(out) * 1.25, made.kept)
+    yield Case("augment", f"{batch} x {size} to {crop}", Kind.AUGMENT, op, 0.0, _bytes(out) * 1.25, made.held)
 
 
 def _doubles(threads: int, size: int = 1536, depth: int = 128) -> Iterator[Case]:
@@ -329,7 +329,7 @@ def _doubles(threads: int, size: int = 1536, depth: int = 128) -> Iterator[Case]
         lda=size, ldb=size, ldc=size, accumulate=1,
     )  # fmt: skip
     flops = 2.0 * size * size * depth
-    yield Case("dgemm", f"{size} x {size} x {depth}", Kind.DGEMM, op, flops, _bytes(a, b, c, c), made.kept)
+    yield Case("dgemm", f"{size} x {size} x {depth}", Kind.DGEMM, op, flops, _bytes(a, b, c, c), made.held)
 
 
 def _column(threads: int, rows: int = 8192, beside: int = 7) -> Iterator[Case]:
@@ -340,11 +340,11 @@ def _column(threads: int, rows: int = 8192, beside: int = 7) -> Iterator[Case]:
         column=_at(columns), factors=_at(factors), next_pivot=_at(made.zeros(1, np.int64)),
         pivot=1.0, rows=rows, ld=rows, trailing_columns=beside,
     )  # fmt: skip
-    yield Case("eliminate", f"{rows} x {beside + 1}", Kind.ELIMINATE, op, 0.0, 2 * _bytes(columns), made.kept)
+    yield Case("eliminate", f"{rows} x {beside + 1}", Kind.ELIMINATE, op, 0.0, 2 * _bytes(columns), made.held)
 
 
 def _rows(kind: Kind, op: Structure, moved: float, made: Tensors) -> Case:
-    return Case(kind.name.lower(), f"{_ROWS} x {_CHANNELS}", kind, op, 0.0, moved, made.kept)
+    return Case(kind.name.lower(), f"{_ROWS} x {_CHANNELS}", kind, op, 0.0, moved, made.held)
 
 
 # Cases that share tensors, with their names: what is not asked for is not made.

@@ -69,13 +69,13 @@ class ComputeRequest:
 
 
 @dataclass(frozen=True)
-class TimeShare:
+class OperationTime:
     """Time of one kind of operation within a step."""
 
     kind: str
     direction: str
     seconds: float
-    share: float
+    fraction: float
     gflops: float | None
     gbs: float | None
 
@@ -91,14 +91,14 @@ class ComputeResult:
     planned_mb: float | None  # what the plan said before anything ran
     gflops: float  # of the best step, by the direct method
     peak_gflops: float | None
-    breakdown: tuple[TimeShare, ...]
+    breakdown: tuple[OperationTime, ...]
 
     @property
     def images_per_s(self) -> float:
         return self.request.batch / self.step_s
 
     @property
-    def peak_share(self) -> float | None:
+    def peak_fraction(self) -> float | None:
         return self.gflops / self.peak_gflops if self.peak_gflops else None
 
 
@@ -121,26 +121,26 @@ def measure_compute(request: ComputeRequest) -> ComputeResult:
 
 def breakdown(
     executable: Executable, images: NDArray[Any], labels: NDArray[Any], runs: int = 3
-) -> tuple[TimeShare, ...]:
+) -> tuple[OperationTime, ...]:
     """Time of a step by kind of operation, largest first. Empty if the backend has no profiler."""
     profile = getattr(executable, "profile", None)
     return _by_kind(profile(images, labels, runs=runs)) if profile else ()
 
 
-def _by_kind(times: Iterable[Any]) -> tuple[TimeShare, ...]:
+def _by_kind(times: Iterable[Any]) -> tuple[OperationTime, ...]:
     groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for one in times:
         groups[one.kind, one.direction].append(one)
     total = sum(one.seconds for group in groups.values() for one in group) or 1.0
-    shares = [_share(*key, group, total) for key, group in groups.items()]
-    return tuple(sorted(shares, key=lambda share: -share.seconds))
+    operations = [_operation_time(*key, group, total) for key, group in groups.items()]
+    return tuple(sorted(operations, key=lambda operation: -operation.seconds))
 
 
-def _share(kind: str, direction: str, group: list[Any], total: float) -> TimeShare:
+def _operation_time(kind: str, direction: str, group: list[Any], total: float) -> OperationTime:
     seconds = sum(one.seconds for one in group)
     flops, moved = sum(one.flops for one in group), sum(one.bytes for one in group)
     rate = 1e9 * seconds or 1.0
-    return TimeShare(kind, direction, seconds, seconds / total, flops / rate or None, moved / rate or None)
+    return OperationTime(kind, direction, seconds, seconds / total, flops / rate or None, moved / rate or None)
 
 
 def _compiled(graph: Graph, request: ComputeRequest) -> tuple[Executable, State, float | None]:

@@ -41,7 +41,7 @@ class KernelResult:
     shape: str
     seconds: float
     gflops: float | None
-    peak_share: float | None
+    peak_fraction: float | None
     gbs: float
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from phone_agent.comm.hierarchical import assign_groups, slice_count
 from phone_agent.comm.link_probe import LinkProfile
 from phone_agent.comm.wire import WIRES
+from phone_agent.contract.schema import CommunicationSpec
 from phone_agent.contract.sizes import FLOAT
 from phone_agent.nn.plan.buckets import LAST_BUCKET_DIVISOR
 
@@ -22,16 +23,6 @@ OVERLAP_FRACTION = 0.5  # of the estimated compute time, counted on to hide comm
 SWITCH_THRESHOLD = 0.9  # a more complex option must take at most this fraction of the time of a simpler one
 AUTO_WIRES = ("fp32", "fp16")  # simplest first; formats that lose more are never chosen automatically
 SCHEDULED_ALGORITHMS = ("ring", "hierarchical")  # these support every wire format
-
-
-@dataclass(frozen=True)
-class TuneRequest:
-    """What the user fixed. `auto` and 0 leave the choice to the cost model."""
-
-    algorithm: str
-    wire: str
-    bucket_bytes: int
-    group: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,7 +43,7 @@ class CollectiveConfig:
 
 
 def autotune(
-    request: TuneRequest,
+    requested: CommunicationSpec,
     links: LinkProfile | None,
     switches: Sequence[str],
     sizes: MessageSizes,
@@ -60,16 +51,16 @@ def autotune(
 ) -> CollectiveConfig:
     """The fastest configuration by the cost model. A more complex option must be clearly faster.
 
-    `switches`: the switch of each rank. `compute_s`: rough compute time of a step that overlaps with communication;
-    None if they do not overlap.
+    `auto` and 0 in the request leave the choice to the model. `switches`: the switch of each rank. `compute_s`: rough
+    compute time of a step that overlaps with communication; None if they do not overlap.
     """
-    algorithms, wires = _algorithms(request, switches), _wires(request)
+    algorithms, wires = _algorithms(requested, switches), _wires(requested)
     if links is None:
         (algorithm, group), *_ = algorithms
-        return CollectiveConfig(algorithm, wires[0], request.bucket_bytes or DEFAULT_BUCKET_BYTES, group=group)
+        return CollectiveConfig(algorithm, wires[0], requested.bucket_bytes or DEFAULT_BUCKET_BYTES, group=group)
     model = _CostModel(links, switches, sizes, compute_s)
     (least, best), *others = (
-        _best_bucket(CollectiveConfig(algorithm, wire, request.bucket_bytes, group=group), model)
+        _best_bucket(CollectiveConfig(algorithm, wire, requested.bucket_bytes, group=group), model)
         for wire, (algorithm, group) in product(wires, algorithms)
     )
     for exposed_s, config in others:
@@ -78,19 +69,19 @@ def autotune(
     return replace(best, limit_s=lower_bound_s(links, switches, best, sizes))
 
 
-def _algorithms(request: TuneRequest, switches: Sequence[str]) -> list[tuple[str, int]]:
+def _algorithms(requested: CommunicationSpec, switches: Sequence[str]) -> list[tuple[str, int]]:
     """Algorithms with their group sizes, simplest first."""
-    if request.algorithm != "auto":
-        return [(request.algorithm, request.group)]
+    if requested.algorithm != "auto":
+        return [(requested.algorithm, requested.group_size)]
     smaller = range(2, max(Counter(switches).values()))
-    groups = (request.group,) if request.group else (0, *smaller)
+    groups = (requested.group_size,) if requested.group_size else (0, *smaller)
     return [("ring", 0), *(("hierarchical", group) for group in groups)]
 
 
-def _wires(request: TuneRequest) -> tuple[str, ...]:
-    if request.wire != "auto":
-        return (request.wire,)
-    return AUTO_WIRES if request.algorithm in {*SCHEDULED_ALGORITHMS, "auto"} else AUTO_WIRES[:1]
+def _wires(requested: CommunicationSpec) -> tuple[str, ...]:
+    if requested.wire != "auto":
+        return (requested.wire,)
+    return AUTO_WIRES if requested.algorithm in {*SCHEDULED_ALGORITHMS, "auto"} else AUTO_WIRES[:1]
 
 
 def _threshold(best: CollectiveConfig, other: CollectiveConfig) -> float:

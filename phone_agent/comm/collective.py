@@ -19,12 +19,10 @@ from phone_agent.comm.world import World
 class TrafficStats:
     """Bytes sent and time spent by one rank in one collective."""
 
-    calls: int = 0
     bytes: int = 0
     seconds: float = 0.0
 
     def add(self, sent: int, seconds: float) -> None:
-        self.calls += 1
         self.bytes += sent
         self.seconds += seconds
 

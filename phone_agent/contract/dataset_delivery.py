@@ -15,7 +15,6 @@ from phone_agent.contract.dataset_manifest import DatasetManifest, ManifestError
 from phone_agent.contract.errors import AgentError, ErrorCode
 
 MAX_HEADER_BYTES = 64 << 20
-ARRIVED_DAMAGED = "arrived damaged"  # follows the name of a file whose sha256 is not the one in the manifest
 RECEIVE_COMMAND = f"PYTHONPATH={layout.CURRENT} exec python3 -m phone_agent data-receive"
 
 

@@ -10,11 +10,8 @@ from pathlib import Path, PurePosixPath
 ROOT = PurePosixPath(".clusterctl")
 RELEASES = ROOT / "agent" / "releases"
 CURRENT = ROOT / "agent" / "current"  # symlink to the release in use, swapped by rename
-PREVIOUS = ROOT / "agent" / "previous"  # the release before it, for going back
 RUNS = ROOT / "runs"
 DATA = ROOT / "data"
-WHEELS = ROOT / "wheels"
-LOGS = ROOT / "logs"
 WIRED = ROOT / "wired"  # starts a command whose listeners are on the wired address: provisioning/wired.sh
 
 WIRED_ADDRESS = "CLUSTERCTL_WIRED"  # environment: the address that Open MPI may listen on
@@ -22,7 +19,6 @@ WIRED_ADDRESS = "CLUSTERCTL_WIRED"  # environment: the address that Open MPI may
 MPI_RANK = "OMPI_COMM_WORLD_RANK"  # environment, set by mpirun: the rank of this process, known before MPI starts
 
 MANIFEST = "manifest.json"  # inside a release: version, target, sha256 of every file
-
 
 ATTEMPTS = "attempt-*"
 

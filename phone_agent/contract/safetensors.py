@@ -82,20 +82,8 @@ def read(path: Path) -> Content:
     except OSError as error:
         raise SafetensorsError(f"{path} cannot be read: {error.strerror}") from None
     except (SafetensorsError, MemoryError) as error:
-        raise SafetensorsError(
-            f"{path} is not a valid safetensors file: {error or 'it does not fit in memory'}"
-        ) from None
-
-
-def read_metadata(path: Path) -> dict[str, str]:
-    """Without the arrays."""
-    try:
-        with path.open("rb") as file:
-            return _header(file)[1]
-    except OSError as error:
-        raise SafetensorsError(f"{path} cannot be read: {error.strerror}") from None
-    except SafetensorsError as error:
-        raise SafetensorsError(f"{path} is not a valid safetensors file: {error}") from None
+        why = error or "it does not fit in memory"
+        raise SafetensorsError(f"{path} is not a valid safetensors file: {why}") from None
 
 
 def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> str:
@@ -136,7 +124,9 @@ def _header(file: BinaryIO) -> tuple[list[_Entry], dict[str, str]]:
         raise SafetensorsError("the file ends within the header")
     raw = _json(file.read(length))
     metadata = _metadata(raw.pop(METADATA, {}))
-    entries = sorted((_entry(name, told) for name, told in raw.items()), key=lambda each: (each.begin, each.end))
+    entries = sorted(
+        (_entry(name, described) for name, described in raw.items()), key=lambda each: (each.begin, each.end)
+    )
     _check_cover(entries, size - PREFIX.size - length)
     return entries, metadata
 
@@ -172,11 +162,11 @@ def _metadata(raw: Any) -> dict[str, str]:
     return raw
 
 
-def _entry(name: str, told: Any) -> _Entry:
+def _entry(name: str, raw: Any) -> _Entry:
     what = _quoted(name)
-    if not isinstance(told, dict) or set(told) != {"dtype", "shape", "data_offsets"}:
+    if not isinstance(raw, dict) or set(raw) != {"dtype", "shape", "data_offsets"}:
         raise SafetensorsError(f"{what} must be described by dtype, shape and data_offsets")
-    dtype, shape, offsets = told["dtype"], told["shape"], told["data_offsets"]
+    dtype, shape, offsets = raw["dtype"], raw["shape"], raw["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise SafetensorsError(f"{what} has unsupported type {_quoted(dtype)}; supported: {', '.join(DTYPES)}")
     if not _whole_numbers(shape) or len(shape) > MOST_DIMENSIONS:
@@ -200,11 +190,8 @@ def _check_cover(entries: list[_Entry], size: int) -> None:
     end = 0
     for entry in entries:
         if entry.begin != end:
-            how = (
-                "overlaps the array before it"
-                if entry.begin < end
-                else f"leaves a gap of {entry.begin - end} bytes before it"
-            )
+            gap = f"leaves a gap of {entry.begin - end} bytes before it"
+            how = "overlaps the array before it" if entry.begin < end else gap
             raise SafetensorsError(f"{_quoted(entry.name)} {how}")
         end = entry.end
     if end != size:

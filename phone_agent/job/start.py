@@ -28,10 +28,10 @@ def start(run_id: str, attempt: int = 0) -> int:
     directory = run_directory.find(run_id, attempt)
     launch = _read_launch(directory, run_id, attempt)
     _claim(directory, run_id)
-    reply = json.loads(detach(lambda pipe: _supervise(directory, launch, pipe), directory / layout.MPIRUN_LOG) or "{}")
+    reply = json.loads(detach(lambda pipe: _run_mpirun(directory, launch, pipe), directory / layout.MPIRUN_LOG) or "{}")
     if "pid" not in reply:
         raise AgentError(
-            f"run {run_id} did not start: {reply.get('error', 'its supervising process died')}",
+            f"run {run_id} did not start: {reply.get('error', 'the parent process of mpirun died')}",
             code=ErrorCode.START_FAILED,
         )
     return int(reply["pid"])
@@ -68,7 +68,7 @@ def _claim(directory: Path, run_id: str) -> None:
     RunState(run_id, STARTING, process.identify(os.getpid()), time.time()).write(directory)
 
 
-def _supervise(directory: Path, launch: LaunchSpec, pipe: int) -> None:
+def _run_mpirun(directory: Path, launch: LaunchSpec, pipe: int) -> None:
     """Runs in the detached process."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     state = RunState(launch.run_id, STARTING, process.identify(os.getpid()), time.time())

@@ -1,4 +1,4 @@
-"""state.json: the state of a run, written by its supervising process on the head phone."""
+"""state.json: the state of a run, written by the parent process of mpirun on the head phone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FINAL = frozenset({DONE, FAILED, STOPPED, LOST, YIELDED})
 class RunState:
     run_id: str
     state: str
-    supervisor: ProcessId
+    mpirun_parent: ProcessId
     started: float
     process: ProcessId | None = None  # mpirun, which leads its own session
     ended: float | None = None
@@ -33,9 +33,9 @@ class RunState:
 
 
 def read(directory: Path) -> RunState | None:
-    """None if the run was never started here. Lost, if the supervising process died without recording an end."""
+    """None if the run was never started here. Lost, if the parent process of mpirun died without recording an end."""
     state = _parse(directory)
-    if state is None or state.is_final or state.supervisor.alive():
+    if state is None or state.is_final or state.mpirun_parent.alive():
         return state
     state = _parse(directory) or state  # it may have recorded the end and exited since the first read
     return state if state.is_final else replace(state, state=LOST)
@@ -44,7 +44,7 @@ def read(directory: Path) -> RunState | None:
 def _parse(directory: Path) -> RunState | None:
     raw = read_json(directory / layout.STATE_FILE)
     try:
-        supervisor, process = ProcessId(**raw["supervisor"]), raw["process"]
-        return RunState(**{**raw, "supervisor": supervisor, "process": ProcessId(**process) if process else None})
+        mpirun_parent, process = ProcessId(**raw["mpirun_parent"]), raw["process"]
+        return RunState(**{**raw, "mpirun_parent": mpirun_parent, "process": ProcessId(**process) if process else None})
     except (KeyError, TypeError):  # not there (yet)
         return None

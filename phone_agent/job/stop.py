@@ -49,7 +49,7 @@ def _end_mpirun(state: RunState, directory: Path, grace_s: float) -> None:
 
 
 def _final_state(directory: Path) -> str:
-    """If the supervising process died, record the end in its place."""
+    """If the parent process of mpirun died, record the end in its place."""
     state = run_state.read(directory)
     if state is None:
         return STOPPED
@@ -114,7 +114,7 @@ def _end_processes(run_id: str) -> int:
 
 
 def _wait_for_final_state(run: Path) -> None:
-    """Wait until the process that supervises mpirun has recorded how it ended, so that the next command sees it."""
+    """Wait until the parent process of mpirun has recorded how it ended, so that the next command sees it."""
     deadline = time.monotonic() + CLEANUP_GRACE_S
     for attempt in run_directory.attempts(run):
         while (state := run_state.read(attempt)) and not state.is_final and time.monotonic() < deadline:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from phone_agent.backends import get_backend
-from phone_agent.comm.autotune import CollectiveConfig, DenseMessageSizes, TuneRequest, autotune
+from phone_agent.comm.autotune import CollectiveConfig, DenseMessageSizes, autotune
 from phone_agent.comm.collective import Collective
 from phone_agent.comm.factory import make_collective
 from phone_agent.comm.link_probe import probe_links
@@ -265,13 +265,12 @@ class TrainerBuilder:
 def _autotune(spec: RunSpec, world: World, graph: Graph) -> CollectiveConfig:
     """The same on all ranks: the expected compute time is that of a phone's mean part of the batch."""
     requested, switches = spec.communication, [rank.switch for rank in spec.ranks]
-    request = TuneRequest(requested.algorithm, requested.wire, requested.bucket_bytes, requested.group_size)
     mean_batch = -(-spec.global_batch // world.size)
     compute_s = estimate_compute_s(graph, mean_batch) if requested.overlap else None
     packing = packing_of(graph)
     is_powersgd = requested.wire == "powersgd"
     messages = PowerSgdMessageSizes(packing) if is_powersgd else DenseMessageSizes(packing.trainable_size)
-    return autotune(request, probe_links(world, switches), switches, messages, compute_s)
+    return autotune(requested, probe_links(world, switches), switches, messages, compute_s)
 
 
 def _mapped_buffers(name: str) -> frozenset[str]:

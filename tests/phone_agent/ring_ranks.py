@@ -30,7 +30,6 @@ def main() -> None:
             summed.allreduce(buffer)
             np.testing.assert_array_equal(buffer, np.arange(length) % 100 * world.size + sum(range(world.size)))
             checked += 1
-        assert summed.traffic.calls == len(LENGTHS)
     for wire in ("fp32", "fp16") if world.size == 2 else ():
         buffer = np.full(LONG if wire == "fp32" else 2 * LONG, 1.0 + world.rank, np.float32)
         make_collective("ring", world, wire_format(wire)).allreduce(buffer)

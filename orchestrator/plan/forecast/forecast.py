@@ -25,7 +25,7 @@ from phone_agent.api.forecast import (
 )
 from phone_agent.api.memory import Options, largest_batch, training_options
 from phone_agent.api.models import Graph
-from phone_agent.contract.schema import OptimizerSpec
+from phone_agent.contract.schema import CommunicationSpec, OptimizerSpec
 from phone_agent.contract.sizes import FLOAT
 
 PAYLOAD_FRACTION = 1448 / 1538  # TCP payload of an Ethernet frame: without headers, preamble and inter-frame gap
@@ -130,11 +130,9 @@ def _choose_collective(graph: Graph, rack: RackModel, setup: TrainingSetup, batc
         batch,
         links,
         rack.switches,
-        algorithm=setup.algorithm,
-        wire=setup.wire,
-        bucket_bytes=setup.bucket_bytes,
-        group=setup.group_size,
-        overlap=setup.overlap,
+        CommunicationSpec(
+            setup.algorithm, setup.wire, setup.overlap, group_size=setup.group_size, bucket_bytes=setup.bucket_bytes
+        ),
     )
     if links is not None and collective.predicted_s is None:
         raise UsageError(

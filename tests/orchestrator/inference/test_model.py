@@ -196,7 +196,7 @@ def test_export_writes_both_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     CliRunner().invoke(app, ["export", str(path), "--format", "safetensors", "-o", "w.safetensors"])
     exported = library.load_file(tmp_path / "w.safetensors")
     assert exported.keys() == to_state_dict(graph, state).keys()
-    assert safetensors.read_metadata(tmp_path / "w.safetensors")["format"] == "pt"
+    assert safetensors.read(tmp_path / "w.safetensors").metadata["format"] == "pt"
     again = open_trained(tmp_path / "w.safetensors")
     assert (again.about.model, again.about.mean, again.about.step) == ("lenet", (0.5,), 5)
 

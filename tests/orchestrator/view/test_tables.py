@@ -63,7 +63,7 @@ from orchestrator.view import table as table_module
 from orchestrator.view.rack_diagram import Racks
 from orchestrator.view.run_live import render_run
 from orchestrator.view.table import Column, FitTable, fact_table
-from phone_agent.api.measure import KernelResult, TimeShare
+from phone_agent.api.measure import KernelResult, OperationTime
 from phone_agent.comm.autotune import CollectiveConfig
 from phone_agent.contract.assumptions import Status as CheckStatus
 from phone_agent.contract.dataset_manifest import DatasetManifest
@@ -240,7 +240,7 @@ def ranks() -> Case:
 
 CASES: dict[str, Callable[[], Case]] = {
     "bench.render_breakdown": lambda: Case(
-        bench.render_breakdown([TimeShare("conv_backward_weights", "backward", 0.123, 0.456, 123.4, 56.7)]),
+        bench.render_breakdown([OperationTime("conv_backward_weights", "backward", 0.123, 0.456, 123.4, 56.7)]),
         ("conv_backward_weights",),
     ),
     "bench.render_kernels": lambda: Case(

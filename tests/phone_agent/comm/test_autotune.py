@@ -15,7 +15,6 @@ from phone_agent.comm.autotune import (
     DEFAULT_BUCKET_BYTES,
     CollectiveConfig,
     DenseMessageSizes,
-    TuneRequest,
     autotune,
     lower_bound_s,
 )
@@ -23,6 +22,7 @@ from phone_agent.comm.hierarchical import assign_groups
 from phone_agent.comm.link_probe import LinkProfile, link_profile, probe_links
 from phone_agent.comm.powersgd import PowerSgdMessageSizes
 from phone_agent.comm.world import SingleProcessWorld
+from phone_agent.contract.schema import CommunicationSpec
 from phone_agent.nn.packing import packing_of
 from phone_agent.nn.plan.memory_plan import estimate_compute_s
 from tests.phone_agent.thread_world import on_ranks
@@ -31,7 +31,7 @@ GIGABIT = 117e6
 LAN = LinkProfile(3e-4, GIGABIT, GIGABIT)
 COUNT = 4_200_000  # parameters of MobileNet-v1
 LOAD = DenseMessageSizes(COUNT)
-AUTO = TuneRequest("auto", "auto", 0)
+AUTO = CommunicationSpec("auto", "auto")
 ONE_SWITCH = ["a"] * 4
 RACK = ["a"] * 46 + ["b"] * 46 + ["c"] * 46
 
@@ -39,11 +39,13 @@ RACK = ["a"] * 46 + ["b"] * 46 + ["c"] * 46
 def test_single_rank_gets_the_simplest_config() -> None:
     assert probe_links(SingleProcessWorld(), ["a"]) is None
     assert autotune(AUTO, None, ["a"], LOAD) == CollectiveConfig("ring", "fp32", DEFAULT_BUCKET_BYTES)
-    assert autotune(TuneRequest("mpi", "fp16", 77), None, ["a"], LOAD) == CollectiveConfig("mpi", "fp16", 77)
+    assert autotune(CommunicationSpec("mpi", "fp16", bucket_bytes=77), None, ["a"], LOAD) == CollectiveConfig(
+        "mpi", "fp16", 77
+    )
 
 
 def test_user_choices_override_the_model() -> None:
-    chosen = autotune(TuneRequest("hierarchical", "int8", 12345), LAN, ONE_SWITCH, LOAD)
+    chosen = autotune(CommunicationSpec("hierarchical", "int8", bucket_bytes=12345), LAN, ONE_SWITCH, LOAD)
     assert (chosen.algorithm, chosen.wire, chosen.bucket_bytes) == ("hierarchical", "int8", 12345)
     assert chosen.predicted_s is not None
     assert chosen.limit_s is not None
@@ -54,7 +56,8 @@ def test_powersgd_is_predicted_from_the_message_sizes_of_the_model() -> None:
     """On a rack, the latency of short messages dominates, so larger buckets or groups are chosen."""
     factors = PowerSgdMessageSizes(packing_of(models.build("resnet50")))
     small, chosen = (
-        autotune(TuneRequest("ring", "powersgd", size), LAN, RACK, factors) for size in (DEFAULT_BUCKET_BYTES, 0)
+        autotune(CommunicationSpec("ring", "powersgd", bucket_bytes=size), LAN, RACK, factors)
+        for size in (DEFAULT_BUCKET_BYTES, 0)
     )
     assert small.predicted_s
     assert chosen.predicted_s
@@ -64,18 +67,18 @@ def test_powersgd_is_predicted_from_the_message_sizes_of_the_model() -> None:
     )
     assert chosen.bucket_bytes == BUCKET_SIZES[-1]
     assert chosen.limit_s < chosen.predicted_s < small.predicted_s / 2
-    free = autotune(TuneRequest("auto", "powersgd", 0), LAN, RACK, factors)
+    free = autotune(CommunicationSpec("auto", "powersgd"), LAN, RACK, factors)
     assert free.algorithm == "hierarchical"
     assert free.predicted_s
     assert free.predicted_s < chosen.predicted_s / 2
-    near = autotune(TuneRequest("auto", "powersgd", 0), LinkProfile(1e-6, GIGABIT, GIGABIT), ONE_SWITCH, factors)
+    near = autotune(CommunicationSpec("auto", "powersgd"), LinkProfile(1e-6, GIGABIT, GIGABIT), ONE_SWITCH, factors)
     assert (near.algorithm, near.bucket_bytes) == ("ring", BUCKET_SIZES[0])
 
 
 @pytest.mark.parametrize("algorithm", ["mpi", "chunkwise"])
 @pytest.mark.parametrize(("given", "size"), [(0, DEFAULT_BUCKET_BYTES), (12345, 12345)])
 def test_mpi_allreduce_has_a_lower_bound_but_no_prediction(algorithm: str, given: int, size: int) -> None:
-    chosen = autotune(TuneRequest(algorithm, "fp32", given), LAN, ["a"] * 138, LOAD)
+    chosen = autotune(CommunicationSpec(algorithm, "fp32", bucket_bytes=given), LAN, ["a"] * 138, LOAD)
     assert (chosen.algorithm, chosen.predicted_s, chosen.bucket_bytes) == (algorithm, None, size)
     assert chosen.limit_s == pytest.approx(2 * 137 / 138 * 4 * COUNT / GIGABIT)
 
@@ -88,13 +91,13 @@ def test_slow_links_get_fp16_and_one_switch_a_ring() -> None:
 def test_slow_uplinks_get_a_hierarchical_allreduce() -> None:
     thin = LinkProfile(3e-4, GIGABIT, GIGABIT / 10)
     groups = ["a"] * 4 + ["b"] * 4 + ["c"] * 4
-    assert autotune(TuneRequest("auto", "fp32", 0), thin, groups, LOAD).algorithm == "hierarchical"
-    assert autotune(TuneRequest("ring", "fp32", 0), thin, groups, LOAD).algorithm == "ring"
+    assert autotune(CommunicationSpec("auto", "fp32"), thin, groups, LOAD).algorithm == "hierarchical"
+    assert autotune(CommunicationSpec("ring", "fp32"), thin, groups, LOAD).algorithm == "ring"
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 46, 138])
 def test_buckets_grow_with_latency_and_predictions_approach_the_lower_bound(ranks: int) -> None:
-    wanted = TuneRequest("ring", "fp32", 0)
+    wanted = CommunicationSpec("ring", "fp32")
     quick, slow = (
         autotune(wanted, LinkProfile(latency, 1e8, 1e8), ["a"] * ranks, DenseMessageSizes(25_600_000))
         for latency in (1e-6, 1e-3)
@@ -105,7 +108,7 @@ def test_buckets_grow_with_latency_and_predictions_approach_the_lower_bound(rank
 
 def test_buckets_are_small_where_compute_hides_them_and_large_otherwise() -> None:
     """Large buckets take less time in total; small ones are exposed less at the end of a step."""
-    far, wanted = LinkProfile(5e-4, GIGABIT, GIGABIT), TuneRequest("ring", "fp32", 0)
+    far, wanted = LinkProfile(5e-4, GIGABIT, GIGABIT), CommunicationSpec("ring", "fp32")
     hidden, exposed, alone = (
         autotune(wanted, far, RACK, DenseMessageSizes(25_600_000), compute_s) for compute_s in (60.0, 0.5, None)
     )
@@ -117,14 +120,14 @@ def test_buckets_are_small_where_compute_hides_them_and_large_otherwise() -> Non
 
 def test_hidden_communication_uses_the_simplest_algorithm() -> None:
     near = LinkProfile(1e-7, GIGABIT, GIGABIT)
-    assert autotune(TuneRequest("auto", "fp32", 0), near, RACK, LOAD, 60.0).algorithm == "ring"
+    assert autotune(CommunicationSpec("auto", "fp32"), near, RACK, LOAD, 60.0).algorithm == "ring"
     assert autotune(AUTO, near, RACK, LOAD, 60.0).wire == "fp16"  # the last bucket is still exposed
 
 
 @pytest.mark.parametrize("algorithm", ["mpi", "chunkwise"])
 @pytest.mark.parametrize("line", [None, LAN])
 def test_algorithms_that_support_only_fp32_get_fp32(algorithm: str, line: LinkProfile | None) -> None:
-    assert autotune(TuneRequest(algorithm, "auto", 0), line, ONE_SWITCH, LOAD).wire == "fp32"
+    assert autotune(CommunicationSpec(algorithm, "auto"), line, ONE_SWITCH, LOAD).wire == "fp32"
 
 
 def test_lower_bound_is_what_each_rank_must_send() -> None:
@@ -147,13 +150,16 @@ def test_hierarchical_lower_bound_is_the_busiest_link(across: float, seconds: fl
 
 def test_high_latency_favors_small_groups() -> None:
     far, near = (
-        autotune(TuneRequest("auto", "fp32", 0), LinkProfile(late, GIGABIT, GIGABIT), RACK, LOAD)
+        autotune(CommunicationSpec("auto", "fp32"), LinkProfile(late, GIGABIT, GIGABIT), RACK, LOAD)
         for late in (1e-3, 1e-7)
     )
     assert (near.algorithm, near.group) == ("ring", 0)
     assert far.algorithm == "hierarchical"
+    slow = LinkProfile(1e-3, GIGABIT, GIGABIT)
     others = [
-        autotune(TuneRequest("hierarchical", "fp32", 0, group), LinkProfile(1e-3, GIGABIT, GIGABIT), RACK, LOAD)
+        autotune(
+            CommunicationSpec("hierarchical", "fp32", group_size=group), LinkProfile(1e-3, GIGABIT, GIGABIT), RACK, LOAD
+        )
         for group in (0, 2, 23)
     ]
     assert all(far.predicted_s < other.predicted_s for other in others if far.predicted_s and other.predicted_s)
@@ -167,8 +173,11 @@ def test_compute_time_is_estimated_for_any_batch() -> None:
 
 
 def test_requested_group_size_is_used() -> None:
-    assert autotune(TuneRequest("hierarchical", "fp32", 0, 5), LAN, RACK, LOAD).group == 5
-    assert autotune(TuneRequest("auto", "fp32", 0, 5), LinkProfile(1e-3, GIGABIT, GIGABIT), RACK, LOAD).group == 5
+    assert autotune(CommunicationSpec("hierarchical", "fp32", group_size=5), LAN, RACK, LOAD).group == 5
+    assert (
+        autotune(CommunicationSpec("auto", "fp32", group_size=5), LinkProfile(1e-3, GIGABIT, GIGABIT), RACK, LOAD).group
+        == 5
+    )
 
 
 @given(switches=st.lists(st.sampled_from("abc"), max_size=60).map(sorted), most=st.integers(1, 20))

@@ -53,7 +53,7 @@ def test_what_one_writes_the_other_reads(
     same(library.load_file(path), tensors)
     ours = safetensors.read(path)
     same(ours.tensors, tensors)
-    assert ours.metadata == safetensors.read_metadata(path) == metadata
+    assert ours.metadata == metadata
     library.save_file(tensors, path, metadata or None)  # it writes a damaged header for nothing but {}
     theirs = safetensors.read(path)
     same(theirs.tensors, tensors)

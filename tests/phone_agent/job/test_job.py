@@ -202,12 +202,10 @@ def test_run_that_ignores_sigterm_is_killed(
     assert state_of(phone, "run").state == "stopped"
 
 
-def test_run_is_lost_if_its_supervising_process_dies_and_stop_cleans_up(
-    phone: Phone, stage: Callable[..., Path]
-) -> None:
+def test_run_is_lost_if_the_parent_of_mpirun_dies_and_stop_cleans_up(phone: Phone, stage: Callable[..., Path]) -> None:
     stage(*SHELL, "sleep 600")
     leader = started(phone, "run")
-    os.kill(state_of(phone, "run").supervisor.pid, signal.SIGKILL)
+    os.kill(state_of(phone, "run").mpirun_parent.pid, signal.SIGKILL)
     until(lambda: state_of(phone, "run").state == "lost")
     assert followed(phone, "run")[-1]["state"] == "lost"
     assert json.loads(phone.agent("stop", "run").stdout) == {"stopped": True, "state": "stopped"}
@@ -215,7 +213,7 @@ def test_run_is_lost_if_its_supervising_process_dies_and_stop_cleans_up(
     assert state_of(phone, "run").state == "stopped"
 
 
-def test_reused_pid_is_not_the_supervising_process() -> None:
+def test_reused_pid_is_not_the_parent_of_mpirun() -> None:
     me = process.identify(os.getpid())
     assert me.alive()
     assert me.started is not None

@@ -69,7 +69,7 @@ def test_checkpoint_restores_all_state(tmp_path: Path) -> None:
     assert (about.step, about.classes, about.shape) == (7, 10, (28, 28, 1))
     assert (about.mean, about.std, about.class_names) == ((0.5,), (0.25,), NAMES)
     assert about.model == "lenet"
-    metadata = safetensors.read_metadata(tmp_path / fields["file"])
+    metadata = safetensors.read(tmp_path / fields["file"]).metadata
     assert json.loads(metadata["packing"]) == list(state.packing.slots)
 
 
