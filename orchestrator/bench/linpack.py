@@ -10,18 +10,10 @@ from orchestrator.fleet import PhoneConnection
 from orchestrator.fleet.agent import bad_answer
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.launch.mpi_job import run_mpi_job
-from phone_agent.api.measure import (
-    DEFAULT_BLOCK,
-    Grid,
-    GridError,
-    System,
-    TooLargeError,
-    check_fits,
-    default_n,
-    largest_n,
-)
+from phone_agent.api.measure import DEFAULT_BLOCK, Grid, System, TooLargeError, check_fits, default_n, largest_n
 from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.contract.decode import DecodeError
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.contract.replies import LinpackReport
 
 MAX_BLOCK = 1024
@@ -56,7 +48,7 @@ class LinpackRequest:
     def grid_of(self, phones: int) -> Grid:
         try:
             return Grid.parse(self.grid, phones) if self.grid else Grid.nearly_square(phones)
-        except GridError as error:
+        except BadRequestError as error:
             raise UsageError(str(error)) from None
 
 

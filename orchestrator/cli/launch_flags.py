@@ -28,11 +28,12 @@ def _parse_batch(text: str) -> int | str:
 
 
 def _parse_bytes(text: str) -> int:
-    from phone_agent.contract.sizes import SizeError, parse_bytes
+    from phone_agent.contract.errors import BadRequestError
+    from phone_agent.contract.sizes import parse_bytes
 
     try:
         return parse_bytes(text)
-    except SizeError as error:
+    except BadRequestError as error:
         raise typer.BadParameter(str(error)) from None
 
 

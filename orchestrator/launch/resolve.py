@@ -154,11 +154,12 @@ def merge_options(given: Options) -> dict[str, Any]:
 def build_graph(model: str, data: DataSpec, frozen: tuple[str, ...] = ()) -> Graph:
     """Fails for a network that does not take these images, and for unknown layers to freeze."""
     from phone_agent.api.models import build
-    from phone_agent.api.training import FreezeError, freeze
+    from phone_agent.api.training import freeze
+    from phone_agent.contract.errors import BadRequestError
 
     try:
         return freeze(build(model, data.classes, data.input_shape), frozen)
-    except FreezeError as error:
+    except BadRequestError as error:
         raise UsageError(f"--freeze: {error}", remedy=f"clusterctl models show {model}") from None
     except AgentError as error:
         raise UsageError(str(error), remedy="--data synthetic: random images of the right size") from None

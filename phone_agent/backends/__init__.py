@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from phone_agent.contract.choices import BACKENDS
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.nn.executable import Backend
 
 
@@ -24,4 +24,4 @@ def get_backend(name: str) -> Backend:
         from phone_agent.backends.reference import ReferenceBackend
 
         return ReferenceBackend()
-    raise AgentError(f"unknown backend '{name}'; choose from: {', '.join(BACKENDS)}", code=ErrorCode.BAD_REQUEST)
+    raise BadRequestError(f"unknown backend '{name}'; choose from: {', '.join(BACKENDS)}")

@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from phone_agent.backends import reference_layers as layers
 from phone_agent.backends.reference_layers import Array
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.nn import graph as nn
 from phone_agent.nn.executable import Executable, GradientRequest, GradientsReady
 from phone_agent.nn.packing import State, Tensors
@@ -32,10 +32,7 @@ class ReferenceBackend:
     ) -> ReferenceExecutable:
         options = options or Options()
         if options.half:
-            raise AgentError(
-                "the reference backend does not support fp16 activations; use another backend",
-                code=ErrorCode.BAD_REQUEST,
-            )
+            raise BadRequestError("the reference backend does not support fp16 activations; use another backend")
         return ReferenceExecutable(graph, state, options)
 
 

@@ -17,7 +17,7 @@ from phone_agent import models
 from phone_agent.backends import get_backend
 from phone_agent.bench.kernels import peak_gflops
 from phone_agent.contract.choices import BACKENDS, MAX_THREADS
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import AgentError, BadRequestError, ErrorCode
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core.thread_pool import ThreadPool
 from phone_agent.device.memory import available_mb, peak_bytes
@@ -31,12 +31,6 @@ from phone_agent.train.optimizers import Optimizer, build_optimizer
 
 RULES = OptimizerSpec(learning_rate=1e-3, momentum=0.9, weight_decay=1e-4, decay_all=True)
 MAX_BATCH = 65_536
-
-
-class BadRequestError(AgentError):
-    """Invalid request."""
-
-    code = ErrorCode.BAD_REQUEST
 
 
 class FailedError(AgentError):

@@ -9,18 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from phone_agent.bench.cases import Case, all_cases, names
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.core import ops
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned, workspace_bytes
 from phone_agent.device.step_timer import time_steps
 
 COPY_FLOATS = 64 * 1024 * 1024  # beyond any cache
-
-
-class NoSuchKernelError(AgentError):
-    """No kernel has that name."""
-
-    code = ErrorCode.BAD_REQUEST
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ def measure_machine(threads: int, isa: str | None = None, seconds: float = 0.2) 
 def measure_kernels(machine: Machine, only: str = "", seconds: float = 0.2) -> Iterator[KernelResult]:
     """Measures the kernels with `only` in their name."""
     if not any(only in name for name in names()):
-        raise NoSuchKernelError(f"no kernel name contains '{only}'; choose from: {', '.join(names())}")
+        raise BadRequestError(f"no kernel name contains '{only}'; choose from: {', '.join(names())}")
     for case in all_cases(machine.threads, only):
         taken = best_seconds(case, machine.threads, machine.isa, seconds)
         gflops = case.flops / taken / 1e9 if case.flops else None

@@ -133,7 +133,7 @@ class ScheduleExecutor:
     def run(self, buffer: Floats, residual: Floats | None, on_span: SpanCallback | None = None) -> int:
         """Sum in place. Returns the bytes that this rank sent."""
         if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
-            raise AgentError("allreduce needs a contiguous float32 array", code=ErrorCode.INTERNAL_ERROR)
+            raise AgentError("allreduce needs a contiguous float32 array")
         self._job.buffer, self._job.residual = buffer.ctypes.data, None if residual is None else residual.ctypes.data
         self._context.run(self._job, on_span)
         return sum(ring.bytes_sent for ring in self._rings)

@@ -9,7 +9,7 @@ from phone_agent.comm.hierarchical import HierarchicalAllreduce
 from phone_agent.comm.ring import RingAllreduce
 from phone_agent.comm.wire import FP32, Wire
 from phone_agent.comm.world import World
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 
 CollectiveFactory = Callable[[World, Wire, Sequence[str]], Collective]
 
@@ -21,9 +21,8 @@ def _ring(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
 
 def _hierarchical(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
     if len(groups) != world.size:
-        raise AgentError(
-            f"hierarchical allreduce: got groups for {len(groups)} ranks, but there are {world.size} ranks",
-            code=ErrorCode.BAD_REQUEST,
+        raise BadRequestError(
+            f"hierarchical allreduce: got groups for {len(groups)} ranks, but there are {world.size} ranks"
         )
     if len(set(groups)) == 1:
         return RingAllreduce(world, wire)
@@ -33,9 +32,7 @@ def _hierarchical(world: World, wire: Wire, groups: Sequence[str]) -> Collective
 def _mpi(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
     del groups
     if wire.name != FP32.name:
-        raise AgentError(
-            f"MPI_Allreduce supports only fp32, not {wire.name}; use ring or hierarchical", code=ErrorCode.BAD_REQUEST
-        )
+        raise BadRequestError(f"MPI_Allreduce supports only fp32, not {wire.name}; use ring or hierarchical")
     return MpiAllreduce(world)
 
 
@@ -52,10 +49,7 @@ def make_collective(
 ) -> Collective:
     """`groups` names the group of each rank; without it, all ranks form one group."""
     if algorithm not in ALGORITHMS:
-        raise AgentError(
-            f"unknown allreduce algorithm '{algorithm}'; choose from: {', '.join(ALGORITHMS)}",
-            code=ErrorCode.BAD_REQUEST,
-        )
+        raise BadRequestError(f"unknown allreduce algorithm '{algorithm}'; choose from: {', '.join(ALGORITHMS)}")
     if world.size == 1:
         return RingAllreduce(world, wire or FP32)
     return ALGORITHMS[algorithm](world, wire or FP32, ("",) * world.size if groups is None else groups)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.core import ops
 from phone_agent.core.thread_pool import Program, ThreadPool
 
@@ -54,7 +54,7 @@ WIRES = {wire.name: wire for wire in (FP32, FP16, BF16, INT8)}
 
 def wire_format(name: str) -> Wire:
     if name not in WIRES:
-        raise AgentError(f"unknown wire format '{name}'; choose from: {', '.join(WIRES)}", code=ErrorCode.BAD_REQUEST)
+        raise BadRequestError(f"unknown wire format '{name}'; choose from: {', '.join(WIRES)}")
     return WIRES[name]
 
 

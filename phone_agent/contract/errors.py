@@ -112,6 +112,18 @@ class AgentError(Exception):
         self.code = code or type(self).code
 
 
+class BadRequestError(AgentError):
+    """A request that no phone could fulfill."""
+
+    code = ErrorCode.BAD_REQUEST
+
+
+class BadlyStagedError(AgentError):
+    """Files of a run are missing, damaged or of another run."""
+
+    code = ErrorCode.BADLY_STAGED
+
+
 def code_of(error: BaseException) -> ErrorCode:
     """The code of any exception that ends work on a phone."""
     if isinstance(error, AgentError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 
 UNITS = {"": 1, "B": 1} | {
     f"{letter}{suffix}": base**power
@@ -15,19 +15,13 @@ FLOAT = 4  # bytes per float32: the type of values, gradients and arithmetic
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
-class SizeError(AgentError):
-    """Not an amount of memory."""
-
-    code = ErrorCode.BAD_REQUEST
-
-
 def parse_bytes(text: str) -> int:
     match = _AMOUNT.fullmatch(text)
     if match is None or match[2].upper() not in UNITS:
-        raise SizeError(f"'{text}' is not an amount of memory; write it like 2.8GB or 512MB")
+        raise BadRequestError(f"'{text}' is not an amount of memory; write it like 2.8GB or 512MB")
     amount = int(float(match[1]) * UNITS[match[2].upper()])
     if amount < 1:
-        raise SizeError(f"'{text}' is zero; give a positive amount of memory")
+        raise BadRequestError(f"'{text}' is zero; give a positive amount of memory")
     return amount
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 
 TIME_SHARES = {"cpu": 0.2, "opencl": 0.5, "hybrid": 0.2, "dense": 0.1}  # of the time budget, by part of the search
 GRACE_S = 60.0  # per part, to start, to compile kernels, and to finish the current measurement
@@ -23,9 +23,7 @@ def read_tune_request(text: str) -> TuneRequest:
     try:
         request = TuneRequest(**json.loads(text))
     except (ValueError, TypeError) as error:
-        raise AgentError(f"invalid tune request: {error}", code=ErrorCode.BAD_REQUEST) from None
+        raise BadRequestError(f"invalid tune request: {error}") from None
     if request.batch < 1 or request.seconds <= 0:
-        raise AgentError(
-            f"batch {request.batch}, {request.seconds:g} s: both must be positive", code=ErrorCode.BAD_REQUEST
-        )
+        raise BadRequestError(f"batch {request.batch}, {request.seconds:g} s: both must be positive")
     return request

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract import rng
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.contract.shards import Images
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
@@ -33,10 +33,6 @@ LIGHTING *= np.array([0.2175, 0.0188, 0.0045]) * 0.1
 
 Draws = NDArray[np.float64]  # one row per sample, in [0, 1)
 Crops = NDArray[np.int32]  # one row per sample: top, left, height, width, flip
-
-
-class UnknownAugmentationError(AgentError):
-    code = ErrorCode.BAD_REQUEST
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ def recipe(name: str) -> Recipe:
         return RECIPES[name]
     except KeyError:
         known = ", ".join(RECIPES)
-        raise UnknownAugmentationError(f"unknown augmentation '{name}'; choose from: {known}") from None
+        raise BadRequestError(f"unknown augmentation '{name}'; choose from: {known}") from None
 
 
 class Augmenter:
@@ -127,10 +123,7 @@ class Augmenter:
     def __init__(self, dataset: Dataset, image: tuple[int, int, int], name: str = "none", seed: int = 0) -> None:
         (height, width, channels), (out_height, out_width, out_channels) = dataset.shape, image
         if out_channels != channels:
-            raise AgentError(
-                f"the images have {channels} channels, but the network expects {out_channels}",
-                code=ErrorCode.BAD_REQUEST,
-            )
+            raise BadRequestError(f"the images have {channels} channels, but the network expects {out_channels}")
         self._sizes = Sizes((height, width), (out_height, out_width))
         self._recipe, self._seed = recipe(name), seed
         self._mean = np.ascontiguousarray(dataset.mean, np.float32)

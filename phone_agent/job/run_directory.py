@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from phone_agent.contract import layout
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import AgentError, BadlyStagedError, BadRequestError, ErrorCode
 from phone_agent.contract.schema import RunSpec, SchemaError
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -17,7 +17,7 @@ ATTEMPT = re.compile(r"attempt-([1-9]\d{0,5})")
 def find(run_id: str, attempt: int = 0) -> Path:
     """The directory of an attempt. The first attempt uses the run's own."""
     if not RUN_ID.fullmatch(run_id):
-        raise AgentError(f"'{run_id}' is not a valid run id", code=ErrorCode.BAD_REQUEST)
+        raise BadRequestError(f"'{run_id}' is not a valid run id")
     path = layout.local(layout.attempt_dir(run_id, attempt))
     if not path.is_dir():
         what = f"attempt {attempt} of run {run_id}" if attempt else f"run {run_id}"
@@ -52,7 +52,7 @@ def read_spec(directory: Path) -> RunSpec:
     try:
         return RunSpec.from_json(path.read_text(encoding="utf-8"))
     except (OSError, SchemaError) as error:
-        raise AgentError(f"{path}: {error}", code=ErrorCode.BADLY_STAGED) from None
+        raise BadlyStagedError(f"{path}: {error}") from None
 
 
 def own_phone(spec: RunSpec, environment: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from phone_agent.contract import layout
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import AgentError, BadlyStagedError, ErrorCode
 from phone_agent.contract.schema import LaunchSpec, SchemaError
 from phone_agent.device import process
 from phone_agent.job import postmortem, run_directory
@@ -40,22 +40,18 @@ def start(run_id: str, attempt: int = 0) -> int:
 def _read_launch(directory: Path, run_id: str, attempt: int) -> LaunchSpec:
     missing = [name for name in NEEDED if not (directory / name).is_file()]
     if missing:
-        raise AgentError(f"{directory} lacks {', '.join(missing)}: stage the run again", code=ErrorCode.BADLY_STAGED)
+        raise BadlyStagedError(f"{directory} lacks {', '.join(missing)}: stage the run again")
     spec = run_directory.read_spec(directory)
     try:
         launch = LaunchSpec.from_json((directory / layout.LAUNCH_FILE).read_text(encoding="utf-8"))
     except SchemaError as error:
-        raise AgentError(f"{directory}: {error}", code=ErrorCode.BADLY_STAGED) from None
+        raise BadlyStagedError(f"{directory}: {error}") from None
     if not spec.run_id == launch.run_id == run_id:
-        raise AgentError(
-            f"{directory} has files from two runs, {spec.run_id} and {launch.run_id}: stage the run again",
-            code=ErrorCode.BADLY_STAGED,
+        raise BadlyStagedError(
+            f"{directory} has files from two runs, {spec.run_id} and {launch.run_id}: stage the run again"
         )
     if not spec.attempt == launch.attempt == attempt:
-        raise AgentError(
-            f"{directory} has files from another attempt ({spec.attempt}): stage the run again",
-            code=ErrorCode.BADLY_STAGED,
-        )
+        raise BadlyStagedError(f"{directory} has files from another attempt ({spec.attempt}): stage the run again")
     return launch
 
 

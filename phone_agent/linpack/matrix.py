@@ -10,17 +10,11 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.contract.rng import uniform_at
 from phone_agent.core.thread_pool import aligned
 
 DEFAULT_BLOCK = 128
-
-
-class GridError(AgentError):
-    """The grid does not fit the number of phones."""
-
-    code = ErrorCode.BAD_REQUEST
 
 
 @dataclass(frozen=True)
@@ -50,11 +44,13 @@ class Grid:
     def parse(cls, text: str, size: int) -> Grid:
         match = re.fullmatch(r"([1-9]\d{0,5})[xX]([1-9]\d{0,5})", text)
         if match is None:
-            raise GridError(f"'{text}' is not a grid; use the form ROWSxCOLUMNS, for example 2x3")
+            raise BadRequestError(f"'{text}' is not a grid; use the form ROWSxCOLUMNS, for example 2x3")
         grid = cls(int(match[1]), int(match[2]))
         if grid.size != size:
             fit = ", ".join(f"{rows}x{size // rows}" for rows in range(1, size + 1) if size % rows == 0)
-            raise GridError(f"a {grid} grid needs {grid.size} phones, but there are {size}; possible grids: {fit}")
+            raise BadRequestError(
+                f"a {grid} grid needs {grid.size} phones, but there are {size}; possible grids: {fit}"
+            )
         return grid
 
 

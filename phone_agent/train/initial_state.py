@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.contract.schema import RunSpec
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State, backward_order
@@ -20,12 +20,6 @@ from phone_agent.nn.weights import load_pretrained
 from phone_agent.train import checkpoint
 
 Allreduce = Callable[[NDArray[np.float32]], None]  # sums over all ranks, in place, in full precision
-
-
-class FreezeError(AgentError):
-    """A pattern that matches no layer, or all of them."""
-
-    code = ErrorCode.BAD_REQUEST
 
 
 def build_graph(directory: Path, spec: RunSpec) -> Graph:
@@ -61,10 +55,10 @@ def frozen_parameters(graph: Graph, patterns: Sequence[str]) -> tuple[str, ...]:
         if not any(_matches(name, pattern) for name in names):
             near = get_close_matches(pattern, [node.name for node in graph.nodes if node.parameters], n=3, cutoff=0.3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
-            raise FreezeError(f"no trainable layer of {graph.name} matches '{pattern}'{hint}")
+            raise BadRequestError(f"no trainable layer of {graph.name} matches '{pattern}'{hint}")
     found = tuple(name for name in names if any(_matches(name, pattern) for pattern in patterns))
     if len(found) == len(names):
-        raise FreezeError(f"{', '.join(patterns)} freezes every layer of {graph.name}: nothing is left to train")
+        raise BadRequestError(f"{', '.join(patterns)} freezes every layer of {graph.name}: nothing is left to train")
     return found
 
 

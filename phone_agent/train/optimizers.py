@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core import ops
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned, workspace_bytes
@@ -23,12 +23,6 @@ _Held = ctypes.Array[ops.Segment]
 METHODS = tuple(method.name.lower() for method in ops.OptimizerKind)
 ADAPTIVE = frozenset({"lars", "lamb"})  # layer-wise adaptive: updates are scaled by the norm of each parameter
 ROUND = 128 * 1024  # values that are read twice in a row: few enough to stay in cache
-
-
-class OptimizerError(AgentError):
-    """Invalid hyperparameters, or a part that is not made of whole parameters."""
-
-    code = ErrorCode.BAD_REQUEST
 
 
 class Optimizer(Protocol):
@@ -67,9 +61,9 @@ def build_optimizer(
 
 def check(spec: OptimizerSpec) -> None:
     if spec.name not in METHODS:
-        raise OptimizerError(f"unknown optimizer '{spec.name}'; choose from: {', '.join(METHODS)}")
+        raise BadRequestError(f"unknown optimizer '{spec.name}'; choose from: {', '.join(METHODS)}")
     if spec.epsilon <= 0:
-        raise OptimizerError(f"epsilon is {spec.epsilon:g}, but must be positive: it prevents division by zero")
+        raise BadRequestError(f"epsilon is {spec.epsilon:g}, but must be positive: it prevents division by zero")
 
 
 def state_names(spec: OptimizerSpec) -> tuple[str, ...]:
@@ -120,7 +114,7 @@ class _Segments:
     def bounds(self, part: slice) -> tuple[int, int]:
         start, end, step = part.indices(self._size)
         if step != 1 or not {start, end} <= self._borders:
-            raise OptimizerError(f"values {start} to {end} (step {step}) are not a whole number of parameters")
+            raise BadRequestError(f"values {start} to {end} (step {step}) are not a whole number of parameters")
         return start, end
 
     def within(self, start: int, end: int) -> list[Segment]:
@@ -208,7 +202,7 @@ class CoreOptimizer:
     def _check(self) -> None:
         for buffer in (self._state.values, self._state.gradients, *self.buffers.values()):
             if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
-                raise OptimizerError(f"the core computes in float32, but a buffer is {buffer.dtype}")
+                raise BadRequestError(f"the core computes in float32, but a buffer is {buffer.dtype}")
 
 
 def _in_core(segment: Segment) -> ops.Segment:

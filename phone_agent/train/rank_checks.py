@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from phone_agent.comm.wire import WIRES
 from phone_agent.comm.world import World
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import AgentError, BadlyStagedError, ErrorCode
 from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.device import interfaces
 from phone_agent.train.events import location
@@ -31,18 +31,12 @@ def own_rank(spec: RunSpec, world: World) -> RankSpec:
 
 def check_spec(spec: RunSpec) -> None:
     if [rank.rank for rank in spec.ranks] != list(range(len(spec.ranks))):
-        raise AgentError("run.json must list its ranks as 0, 1, 2, ...", code=ErrorCode.BADLY_STAGED)
+        raise BadlyStagedError("run.json must list its ranks as 0, 1, 2, ...")
     for rank in spec.ranks:
         if rank.batch < 1:
-            raise AgentError(
-                f"run.json gives {rank.phone} a batch of {rank.batch}: at least 1 is needed",
-                code=ErrorCode.BADLY_STAGED,
-            )
+            raise BadlyStagedError(f"run.json gives {rank.phone} a batch of {rank.batch}: at least 1 is needed")
     if spec.communication.wire not in (formats := (*WIRES, "powersgd", "auto")):
-        raise AgentError(
-            f"unknown wire format '{spec.communication.wire}'; choose one of: {', '.join(formats)}",
-            code=ErrorCode.BADLY_STAGED,
-        )
+        raise BadlyStagedError(f"unknown wire format '{spec.communication.wire}'; choose one of: {', '.join(formats)}")
 
 
 def check_same_start(ranks: Sequence[RankSpec], checksums: Sequence[float]) -> None:

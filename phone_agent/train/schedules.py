@@ -5,14 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
-
-
-class ScheduleError(AgentError):
-    """An invalid schedule."""
-
-    code = ErrorCode.BAD_REQUEST
 
 
 def learning_rate(optimizer: OptimizerSpec, schedule: ScheduleSpec, step: int, steps: int) -> float:
@@ -24,9 +18,9 @@ def learning_rate(optimizer: OptimizerSpec, schedule: ScheduleSpec, step: int, s
 
 def check(schedule: ScheduleSpec) -> None:
     if schedule.policy not in POLICIES:
-        raise ScheduleError(f"unknown schedule '{schedule.policy}'; choose one of: {', '.join(POLICIES)}")
+        raise BadRequestError(f"unknown schedule '{schedule.policy}'; choose one of: {', '.join(POLICIES)}")
     if schedule.policy == "step" and schedule.decay_steps < 1:
-        raise ScheduleError("the step schedule needs the number of steps or epochs between two decays")
+        raise BadRequestError("the step schedule needs the number of steps or epochs between two decays")
 
 
 def linear_scaling(base_rate: float, base_batch: int, batch: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import AgentError, BadRequestError
 from phone_agent.contract.schema import DeviceConfig
 from phone_agent.contract.tune import TuneRequest
 from phone_agent.device import affinity
@@ -25,7 +25,7 @@ def measure(part: str, request: TuneRequest) -> Iterator[Row]:
         "dense": _dense,
     }
     if part not in parts:
-        raise AgentError(f"unknown part '{part}'; choose from: {', '.join(parts)}", code=ErrorCode.BAD_REQUEST)
+        raise BadRequestError(f"unknown part '{part}'; choose from: {', '.join(parts)}")
     yield from parts[part](request)
 
 

@@ -23,6 +23,7 @@ from phone_agent.nn.plan.ops import Buffer, Direction, Field, OpSpec, Pointer, T
 
 ViewLookup = Callable[[Value], TensorView]
 ArgmaxBuffers = dict[PoolOp, Buffer]
+Fields = dict[str, Field]
 
 
 class ForwardBuilder:
@@ -67,9 +68,10 @@ class ForwardBuilder:
             case PoolOp():
                 return self._pool(op, direction, None)
             case LrnOp():
-                return self._lrn(op, direction)
+                return self._one_input(Kind.LRN_FORWARD, op, direction, lrn_fields(op, self._view(op.y)))
             case DropoutOp():
-                return self._dropout(op, direction)
+                fields = dropout_fields(op, self._view(op.y), self._addresses)
+                return self._one_input(Kind.DROPOUT_FORWARD, op, direction, fields)
             case BatchNormOp() | ConcatView():
                 return None
 
@@ -79,7 +81,7 @@ class ForwardBuilder:
         shape = conv_geometry(op, addresses.batch)
         x = conv_input(self._view(op.x), op, addresses.batch)
         norm = addresses.norm(op.y.norm) if with_norm and op.y.norm else None
-        fields: dict[str, Field] = {
+        fields: Fields = {
             "g": shape,
             "x": addresses.fused_input(op.x, x),
             "weights": addresses.parameter(op.weight),
@@ -95,14 +97,14 @@ class ForwardBuilder:
 
     def _batch_norm(self, op: BatchNormOp) -> OpSpec:
         z = self._view(op.x)
-        fields: dict[str, Field] = {"norm": self._addresses.norm(op.norm), "z": z.pointer, "rows": z.rows, "ld_z": z.ld}
+        fields: Fields = {"norm": self._addresses.norm(op.norm), "z": z.pointer, "rows": z.rows, "ld_z": z.ld}
         fields["dtype"] = z.dtype
         return OpSpec(Kind.BATCH_NORM_FORWARD, op.name, Direction.FORWARD, fields, traffic=z.bytes)
 
     def _add(self, op: AddOp, direction: Direction) -> OpSpec:
         a, y = self._view(op.a), self._view(op.y)
         b = None if op.b is None else self._view(op.b)
-        fields: dict[str, Field] = {
+        fields: Fields = {
             "a": self._addresses.fused_input(op.a, a),
             "y": y.pointer,
             "rows": y.rows,
@@ -117,40 +119,23 @@ class ForwardBuilder:
         return OpSpec(Kind.ADD_FORWARD, op.name, direction, fields, traffic=traffic)
 
     def _pool(self, op: PoolOp, direction: Direction, argmax: Pointer | None) -> OpSpec:
-        x, y = self._view(op.x), self._view(op.y)
-        fields: dict[str, Field] = {
+        fields: Fields = {
             "g": pool_geometry(op, self._addresses.batch),
-            "x": self._addresses.fused_input(op.x, x),
-            "y": y.pointer,
             "argmax": argmax,
-            "ld_y": y.ld,
             "pooling": op.pooling,
             "count_padding": op.count_padding,
-            "dtype": y.dtype,
         }
-        return OpSpec(Kind.POOLING_FORWARD, op.name, direction, fields, traffic=x.bytes + y.bytes)
+        return self._one_input(Kind.POOLING_FORWARD, op, direction, fields)
 
-    def _lrn(self, op: LrnOp, direction: Direction) -> OpSpec:
+    def _one_input(self, kind: Kind, op: PoolOp | LrnOp | DropoutOp, direction: Direction, fields: Fields) -> OpSpec:
         x, y = self._view(op.x), self._view(op.y)
-        fields: dict[str, Field] = {
+        common: Fields = {
             "x": self._addresses.fused_input(op.x, x),
             "y": y.pointer,
             "ld_y": y.ld,
             "dtype": y.dtype,
         }
-        fields |= lrn_fields(op, y)
-        return OpSpec(Kind.LRN_FORWARD, op.name, direction, fields, traffic=x.bytes + y.bytes)
-
-    def _dropout(self, op: DropoutOp, direction: Direction) -> OpSpec:
-        x, y = self._view(op.x), self._view(op.y)
-        fields: dict[str, Field] = {
-            "x": self._addresses.fused_input(op.x, x),
-            "y": y.pointer,
-            "ld_y": y.ld,
-            "dtype": y.dtype,
-        }
-        fields |= dropout_fields(op, y, self._addresses)
-        return OpSpec(Kind.DROPOUT_FORWARD, op.name, direction, fields, traffic=x.bytes + y.bytes)
+        return OpSpec(kind, op.name, direction, common | fields, traffic=x.bytes + y.bytes)
 
 
 def conv_input(view: TensorView, op: ConvOp, batch: int) -> TensorView:
@@ -159,24 +144,24 @@ def conv_input(view: TensorView, op: ConvOp, batch: int) -> TensorView:
 
 
 def conv_geometry(op: ConvOp, batch: int) -> dict[str, int]:
-    x, y, layer = op.x, op.y, op.layer
-    kernel, padding = as_pair(layer.kernel), as_pair(layer.padding)
-    height, width, channels = (1, 1, x.pixels * x.channels) if op.flatten else (x.height, x.width, x.channels)
-    return {
-        "batch": batch, "in_h": height, "in_w": width, "in_c": channels,
-        "out_h": y.height, "out_w": y.width, "out_c": y.channels,
-        "kernel_h": kernel[0], "kernel_w": kernel[1], "stride": layer.stride,
-        "pad_h": padding[0], "pad_w": padding[1], "dilation": layer.dilation, "groups": layer.groups,
-    }  # fmt: skip
+    x, layer = op.x, op.layer
+    image = (1, 1, x.pixels * x.channels) if op.flatten else (x.height, x.width, x.channels)
+    window = _geometry(batch, image, op.y, as_pair(layer.kernel), layer.stride, as_pair(layer.padding))
+    return window | {"dilation": layer.dilation, "groups": layer.groups}
 
 
 def pool_geometry(op: PoolOp, batch: int) -> dict[str, int]:
-    x, y = op.x, op.y
+    image = (op.x.height, op.x.width, op.x.channels)
+    return _geometry(batch, image, op.y, op.kernel, op.stride, op.padding) | {"dilation": 1, "groups": 1}
+
+
+def _geometry(  # noqa: PLR0917 - as one writes a layer down
+    batch: int, image: tuple[int, int, int], y: Value, kernel: tuple[int, int], stride: int, padding: tuple[int, int]
+) -> dict[str, int]:
     return {
-        "batch": batch, "in_h": x.height, "in_w": x.width, "in_c": x.channels,
+        "batch": batch, "in_h": image[0], "in_w": image[1], "in_c": image[2],
         "out_h": y.height, "out_w": y.width, "out_c": y.channels,
-        "kernel_h": op.kernel[0], "kernel_w": op.kernel[1], "stride": op.stride,
-        "pad_h": op.padding[0], "pad_w": op.padding[1], "dilation": 1, "groups": 1,
+        "kernel_h": kernel[0], "kernel_w": kernel[1], "stride": stride, "pad_h": padding[0], "pad_w": padding[1],
     }  # fmt: skip
 
 
@@ -186,12 +171,12 @@ def conv_flops(shape: dict[str, int]) -> int:
     return 2 * pixels * shape["kernel_h"] * shape["kernel_w"] * shape["in_c"] // shape["groups"] * shape["out_c"]
 
 
-def lrn_fields(op: LrnOp, view: TensorView) -> dict[str, Field]:
+def lrn_fields(op: LrnOp, view: TensorView) -> Fields:
     layer = op.layer
     constants = {"size": layer.size, "alpha": layer.alpha, "beta": layer.beta, "k": layer.k}
     return {"rows": view.rows, "channels": view.channels, **constants}
 
 
-def dropout_fields(op: DropoutOp, view: TensorView, addresses: Addresses) -> dict[str, Field]:
+def dropout_fields(op: DropoutOp, view: TensorView, addresses: Addresses) -> Fields:
     seed = addresses.step_io(DRAW)
     return {"seed": seed, "rows": view.rows, "channels": view.channels, "rate": op.rate, "salt": op.salt}

@@ -71,8 +71,16 @@ class Value:
         return self.channels == self.storage.channels
 
 
+class _OneInput:
+    x: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
 @dataclass(eq=False)
-class ConvOp:
+class ConvOp(_OneInput):
     """A convolution, or a dense layer: with `flatten` the whole image is one pixel with many channels.
 
     `trainable`: the weights or the bias are. Then the gradients of both are computed; otherwise of neither.
@@ -88,26 +96,18 @@ class ConvOp:
     trainable: bool = True
 
     @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
-
-    @property
     def depthwise(self) -> bool:
         return not self.flatten and self.layer.is_depthwise((self.x.height, self.x.width, self.x.channels))
 
 
 @dataclass(eq=False)
-class BatchNormOp:
+class BatchNormOp(_OneInput):
     """A batch normalization that no convolution precedes. y shares the storage of x and is only read differently."""
 
     name: str
     norm: Norm
     x: Value
     y: Value
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
 
 
 @dataclass(eq=False)
@@ -125,7 +125,7 @@ class AddOp:
 
 
 @dataclass(eq=False)
-class PoolOp:
+class PoolOp(_OneInput):
     name: str
     pooling: Pooling
     kernel: tuple[int, int]
@@ -135,34 +135,22 @@ class PoolOp:
     x: Value
     y: Value
 
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
-
 
 @dataclass(eq=False)
-class LrnOp:
+class LrnOp(_OneInput):
     name: str
     layer: LocalResponseNorm
     x: Value
     y: Value
 
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
-
 
 @dataclass(eq=False)
-class DropoutOp:
+class DropoutOp(_OneInput):
     name: str
     rate: float
     salt: int
     x: Value
     y: Value
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
 
 
 @dataclass(eq=False)

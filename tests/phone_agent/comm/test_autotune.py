@@ -157,10 +157,7 @@ def test_high_latency_favors_small_groups() -> None:
     assert far.algorithm == "hierarchical"
     slow = LinkProfile(1e-3, GIGABIT, GIGABIT)
     others = [
-        autotune(
-            CommunicationSpec("hierarchical", "fp32", group_size=group), LinkProfile(1e-3, GIGABIT, GIGABIT), RACK, LOAD
-        )
-        for group in (0, 2, 23)
+        autotune(CommunicationSpec("hierarchical", "fp32", group_size=group), slow, RACK, LOAD) for group in (0, 2, 23)
     ]
     assert all(far.predicted_s < other.predicted_s for other in others if far.predicted_s and other.predicted_s)
 

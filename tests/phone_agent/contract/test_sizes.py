@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from phone_agent.contract.sizes import SizeError, format_distinct_sizes, format_size, parse_bytes
+from phone_agent.contract.errors import BadRequestError
+from phone_agent.contract.sizes import format_distinct_sizes, format_size, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,7 @@ def test_amounts_as_people_write_them(text: str, amount: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "much", "-1GB", "1 elephant", "GB", "0", "0.0001KB", "1e9", "nan", "inf GB"])
 def test_others_are_refused(text: str) -> None:
-    with pytest.raises(SizeError, match="memory"):
+    with pytest.raises(BadRequestError, match="memory"):
         parse_bytes(text)
 
 

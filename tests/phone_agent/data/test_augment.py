@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent.contract.choices import AUGMENTATIONS
-from phone_agent.data.augment import Augmenter, UnknownAugmentationError, recipe
+from phone_agent.contract.errors import BadRequestError
+from phone_agent.data.augment import Augmenter, recipe
 from phone_agent.data.synthetic import Synthetic
 
 COUNT = 120
@@ -83,5 +84,5 @@ def test_grey_images_keep_their_one_channel() -> None:
 
 
 def test_an_unknown_augmentation_names_the_known_ones() -> None:
-    with pytest.raises(UnknownAugmentationError, match=", ".join(AUGMENTATIONS)):
+    with pytest.raises(BadRequestError, match=", ".join(AUGMENTATIONS)):
         recipe("blur")

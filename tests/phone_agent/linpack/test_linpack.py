@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.linpack import bench, memory
-from phone_agent.linpack.matrix import BlockCyclic, Grid, GridError, System
+from phone_agent.linpack.matrix import BlockCyclic, Grid, System
 from phone_agent.linpack.panel import Panel, SingularError
 from phone_agent.linpack.row_swaps import row_exchange
 from phone_agent.linpack.solution import back_substitute
@@ -134,9 +135,9 @@ def test_grid_defaults_and_errors() -> None:
         "1x1", "1x2", "2x2", "2x3", "1x7", "2x23", "6x23",
     ]  # fmt: skip
     for text in ("2", "2x", "0x4", "x", "2x2x1", "-1x4", "2 x2"):
-        with pytest.raises(GridError, match="is not a grid"):
+        with pytest.raises(BadRequestError, match="is not a grid"):
             Grid.parse(text, 4)
-    with pytest.raises(GridError, match="there are 6; possible grids: 1x6, 2x3, 3x2, 6x1"):
+    with pytest.raises(BadRequestError, match="there are 6; possible grids: 1x6, 2x3, 3x2, 6x1"):
         Grid.parse("2x2", 6)
 
 

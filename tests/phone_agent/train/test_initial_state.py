@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.contract import safetensors
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.contract.schema import DataSpec
 from phone_agent.nn.graph import Add, BatchNorm, Conv, Dense, GlobalAvgPool, Graph, GraphBuilder
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import WeightsError, load_pretrained, to_state_dict
-from phone_agent.train.initial_state import FreezeError, build_graph, frozen_parameters, initial_state
+from phone_agent.train.initial_state import build_graph, frozen_parameters, initial_state
 from tests.phone_agent.phones import run_spec
 
 CIFAR = DataSpec("synthetic", 400, (32, 32, 3), 10)
@@ -172,9 +173,9 @@ def test_layers_are_frozen_by_name_or_pattern(patterns: tuple[str, ...], count: 
 def test_freezing_nothing_or_everything_is_an_error() -> None:
     graph, _ = resnet()
     assert frozen_parameters(graph, ()) == ()
-    with pytest.raises(FreezeError, match=re.escape("matches 'layer9.*'; did you mean layer")):
+    with pytest.raises(BadRequestError, match=re.escape("matches 'layer9.*'; did you mean layer")):
         frozen_parameters(graph, ("layer9.*",))
-    with pytest.raises(FreezeError, match="nothing is left to train"):
+    with pytest.raises(BadRequestError, match="nothing is left to train"):
         frozen_parameters(graph, ("*",))
 
 

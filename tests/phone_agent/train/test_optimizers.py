@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.contract.choices import BACKENDS
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.contract.schema import CommunicationSpec, OptimizerSpec
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.memory_budget import state_floats
-from phone_agent.train.optimizers import METHODS, OptimizerError, build_optimizer, segments, state_names
+from phone_agent.train.optimizers import METHODS, build_optimizer, segments, state_names
 
 Array = NDArray[Any]
 GRAPH: Graph = models.build("resnet20", 10, (32, 32, 3))  # 270 000 values: parameters of one tile, and of several
@@ -148,14 +149,14 @@ def test_neighbors_with_the_same_treatment_are_merged() -> None:
 
 @pytest.mark.parametrize("part", [slice(1, None), slice(0, BORDERS[1] - 1), slice(None, None, 2)])
 def test_part_of_a_parameter_is_rejected(part: slice) -> None:
-    with pytest.raises(OptimizerError, match="whole number of parameters"):
+    with pytest.raises(BadRequestError, match="whole number of parameters"):
         build_optimizer(SPEC, State(GRAPH, 0)).update(part, 0.1, 1)
 
 
 def test_unknown_optimizers_are_rejected() -> None:
-    with pytest.raises(OptimizerError, match="sgd, nesterov, lars, lamb"):
+    with pytest.raises(BadRequestError, match="sgd, nesterov, lars, lamb"):
         build_optimizer(OptimizerSpec(name="adam"), State(GRAPH, 0))
-    with pytest.raises(OptimizerError, match="epsilon"):
+    with pytest.raises(BadRequestError, match="epsilon"):
         build_optimizer(OptimizerSpec(name="lamb", epsilon=0.0), State(GRAPH, 0))
 
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
-from phone_agent.train.schedules import POLICIES, ScheduleError, check, learning_rate, linear_scaling
+from phone_agent.train.schedules import POLICIES, check, learning_rate, linear_scaling
 
 HIGHEST = 0.4
 OPTIMIZER = OptimizerSpec(learning_rate=HIGHEST)
@@ -72,5 +73,5 @@ def test_linear_scaling() -> None:
     [(ScheduleSpec("triangle"), "constant, step, polynomial, cosine"), (ScheduleSpec("step"), "number of steps")],
 )
 def test_invalid_schedules_are_rejected(schedule: ScheduleSpec, words: str) -> None:
-    with pytest.raises(ScheduleError, match=words):
+    with pytest.raises(BadRequestError, match=words):
         check(schedule)
