@@ -37,7 +37,7 @@ from phone_agent.comm.collective import Collective
 from phone_agent.comm.factory import make_collective
 from phone_agent.comm.powersgd import WIRE, PowerSgd, uncompressed_steps
 from phone_agent.comm.reducer import PackedReducer, StatefulReducer
-from phone_agent.comm.wire import WIRES, wire_format
+from phone_agent.comm.wire import WIRE_FORMATS, wire_format
 from phone_agent.contract import rng
 from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
 from phone_agent.nn.packing import State
@@ -48,7 +48,7 @@ from phone_agent.train.optimizers import build_optimizer
 from phone_agent.train.schedules import learning_rate
 from tests.phone_agent.thread_world import ThreadWorld, on_ranks
 
-NAMES = (*WIRES, "powersgd")
+NAMES = (*WIRE_FORMATS, "powersgd")
 EXACT = "fp32"
 TOLERANCE = 0.5  # percentage points
 RULES = OptimizerSpec(name="nesterov", learning_rate=0.05, momentum=0.9, weight_decay=5e-4)

@@ -13,7 +13,7 @@ from phone_agent.comm.autotune import (
     predict_seconds,
 )
 from phone_agent.comm.link_probe import LinkProfile
-from phone_agent.comm.wire import WIRES
+from phone_agent.comm.wire import WIRE_FORMATS
 from phone_agent.contract.schema import CommunicationSpec
 from phone_agent.core.ops import Algorithm, Kind, Pooling
 from phone_agent.nn.graph import Graph
@@ -75,4 +75,4 @@ def choose_communication(
 
 def allreduce_s(link: LinkProfile, switches: Sequence[str], config: CollectiveConfig, count: int) -> float:
     """Predicted seconds of one allreduce of so many numbers; 0 for algorithms that are not modeled."""
-    return predict_seconds(link, switches, config, [WIRES[config.wire].size(count)]) or 0.0
+    return predict_seconds(link, switches, config, [WIRE_FORMATS[config.wire].size(count)]) or 0.0

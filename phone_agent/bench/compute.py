@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from math import isfinite
 from statistics import median
@@ -192,11 +193,8 @@ class TrainingStep:
 def _machine(request: ComputeRequest) -> tuple[str, float | None]:
     if request.backend != "cpu":
         return "numpy", None
-    pool = ThreadPool(request.threads, request.isa)
-    try:
+    with closing(ThreadPool(request.threads, request.isa)) as pool:
         return pool.isa, peak_gflops(pool) or None
-    finally:
-        pool.close()
 
 
 def _sample(graph: Graph, batch: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,11 +41,8 @@ class KernelResult:
 
 
 def measure_machine(threads: int, isa: str | None = None, seconds: float = 0.2) -> Machine:
-    pool = ThreadPool(threads, isa)
-    try:
+    with closing(ThreadPool(threads, isa)) as pool:
         return Machine(pool.isa, threads, peak_gflops(pool, seconds), copy_gbs())
-    finally:
-        pool.close()
 
 
 def measure_kernels(machine: Machine, only: str = "", seconds: float = 0.2) -> Iterator[KernelResult]:
@@ -63,11 +61,8 @@ def best_seconds(
 ) -> float:
     """Of as many runs as fit into `seconds`; at least three."""
     made = [(case.kind, case.op)]
-    pool = ThreadPool(threads, isa, workspace_bytes(threads, made, isa))
-    try:
+    with closing(ThreadPool(threads, isa, workspace_bytes(threads, made, isa))) as pool:
         return _best(pool, Program.of(made), seconds, now)
-    finally:
-        pool.close()
 
 
 def peak_gflops(pool: ThreadPool, seconds: float = 0.2, *, in_double: bool = False) -> float:

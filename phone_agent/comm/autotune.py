@@ -10,7 +10,7 @@ from typing import Protocol
 
 from phone_agent.comm.hierarchical import assign_groups, slice_count
 from phone_agent.comm.link_probe import LinkProfile
-from phone_agent.comm.wire import WIRES
+from phone_agent.comm.wire import WIRE_FORMATS
 from phone_agent.contract.schema import CommunicationSpec
 from phone_agent.contract.sizes import FLOAT
 from phone_agent.nn.plan.buckets import LAST_BUCKET_DIVISOR
@@ -219,13 +219,13 @@ class DenseMessageSizes:
 
     def step_messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
         buckets = max(1, round(self.count * FLOAT / bucket_bytes))
-        return [WIRES[wire].size(self.count) / buckets] * buckets
+        return [WIRE_FORMATS[wire].size(self.count) / buckets] * buckets
 
     def bucket_messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
-        return [WIRES[wire].size(self._bucket(bucket_bytes))]
+        return [WIRE_FORMATS[wire].size(self._bucket(bucket_bytes))]
 
     def last_bucket_messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
-        return [WIRES[wire].size(self._bucket(bucket_bytes) // LAST_BUCKET_DIVISOR)]
+        return [WIRE_FORMATS[wire].size(self._bucket(bucket_bytes) // LAST_BUCKET_DIVISOR)]
 
     def _bucket(self, bucket_bytes: int) -> int:
         return min(self.count, bucket_bytes // FLOAT)

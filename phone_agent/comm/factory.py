@@ -36,7 +36,7 @@ def _mpi(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
     return MpiAllreduce(world)
 
 
-ALGORITHMS: dict[str, CollectiveFactory] = {
+FACTORIES: dict[str, CollectiveFactory] = {
     "ring": _ring,
     "hierarchical": _hierarchical,
     "mpi": _mpi,
@@ -48,8 +48,8 @@ def make_collective(
     algorithm: str, world: World, wire: Wire | None = None, groups: Sequence[str] | None = None
 ) -> Collective:
     """`groups` names the group of each rank; without it, all ranks form one group."""
-    if algorithm not in ALGORITHMS:
-        raise BadRequestError(f"unknown allreduce algorithm '{algorithm}'; choose from: {', '.join(ALGORITHMS)}")
+    if algorithm not in FACTORIES:
+        raise BadRequestError(f"unknown allreduce algorithm '{algorithm}'; choose from: {', '.join(FACTORIES)}")
     if world.size == 1:
         return RingAllreduce(world, wire or FP32)
-    return ALGORITHMS[algorithm](world, wire or FP32, ("",) * world.size if groups is None else groups)
+    return FACTORIES[algorithm](world, wire or FP32, ("",) * world.size if groups is None else groups)

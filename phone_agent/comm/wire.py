@@ -49,13 +49,13 @@ FP16 = Wire("fp16", ops.DType.FP16, 2, scaled=True)
 BF16 = Wire("bf16", ops.DType.BF16, 2)
 # A sign and 127 steps up to the largest number of the block.
 INT8 = Wire("int8", ops.DType.INT8, 1, scaled=True, error_feedback=True)
-WIRES = {wire.name: wire for wire in (FP32, FP16, BF16, INT8)}
+WIRE_FORMATS = {wire.name: wire for wire in (FP32, FP16, BF16, INT8)}
 
 
 def wire_format(name: str) -> Wire:
-    if name not in WIRES:
-        raise BadRequestError(f"unknown wire format '{name}'; choose from: {', '.join(WIRES)}")
-    return WIRES[name]
+    if name not in WIRE_FORMATS:
+        raise BadRequestError(f"unknown wire format '{name}'; choose from: {', '.join(WIRE_FORMATS)}")
+    return WIRE_FORMATS[name]
 
 
 def floats_in(wire: Wire, max_bytes: int) -> int:

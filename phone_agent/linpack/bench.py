@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,11 +57,8 @@ def run(request: LinpackSize, process_grid: ProcessGrid) -> dict[str, Any]:
 
 
 def _measure_peak(threads: int) -> tuple[str, float]:
-    pool = ThreadPool(threads)
-    try:
+    with closing(ThreadPool(threads)) as pool:
         return pool.isa, peak_gflops(pool, in_double=True)
-    finally:
-        pool.close()
 
 
 def solve(
@@ -69,16 +67,13 @@ def solve(
     """Returns the seconds of the slowest rank. As HPL defines, generating and checking are not included."""
     part, phases = system.local_matrix(process_grid.row, process_grid.column), Phases()
     rows, columns = part.shape
-    kernels = Kernels(threads, max(rows, system.block), max(rows, columns), system.block)
-    try:
+    with closing(Kernels(threads, max(rows, system.block), max(rows, columns), system.block)) as kernels:
         process_grid.world.gather(np.zeros(1))  # barrier
         started = time.perf_counter()
         Factorization(system, process_grid, part, kernels, phases).run()
         with phases.of("substitute"):
             solution = back_substitute(system, process_grid, part)
         elapsed = time.perf_counter() - started
-    finally:
-        kernels.close()
     return float(process_grid.world.gather(np.array([elapsed])).max()), solution, phases
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from ctypes import Structure
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +12,7 @@ from phone_agent.backends import get_backend
 from phone_agent.comm.collective import TrafficStats
 from phone_agent.comm.executor import SpanCallback
 from phone_agent.comm.powersgd import PowerSgd
-from phone_agent.comm.wire import BLOCK, WIRES, WireCodec
+from phone_agent.comm.wire import BLOCK, WIRE_FORMATS, WireCodec
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
@@ -122,7 +125,7 @@ def _relative(got: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
 def _wire_error(name: str) -> float:
     """Error of encode, decode and add, relative to the value or block maximum that sets the rounding step."""
     rng = np.random.default_rng(1)
-    wire = WIRES[name]
+    wire = WIRE_FORMATS[name]
     codec = WireCodec(wire)
     first, second = (rng.standard_normal(5 * BLOCK + 17).astype(np.float32) for _ in range(2))
     message, decoded, own = np.empty(wire.size(first.size), np.uint8), np.empty_like(first), second.copy()
@@ -191,9 +194,7 @@ def _dgemm_error(isa: str) -> float:
         a=a.ctypes.data, b=b.ctypes.data, c=c.ctypes.data, alpha=-1.0, rows=23, columns=37, depth=19,
         lda=23, ldb=37, ldc=37, accumulate=1,
     )  # fmt: skip
-    pool = ThreadPool(THREADS, isa, workspace_bytes(THREADS, [(Kind.DGEMM, op)], isa))
-    pool.run(Program.of([(Kind.DGEMM, op)]))
-    pool.close()
+    _run(Kind.DGEMM, op, isa)
     return _relative(c, expected)
 
 
@@ -208,11 +209,14 @@ def _eliminate_error(isa: str) -> float:
         column=columns.ctypes.data, factors=factors.ctypes.data, next_pivot=next_pivot.ctypes.data,
         pivot=1.7, rows=1100, ld=1100, trailing_columns=2,
     )  # fmt: skip
-    pool = ThreadPool(THREADS, isa, workspace_bytes(THREADS, [(Kind.ELIMINATE, op)], isa))
-    pool.run(Program.of([(Kind.ELIMINATE, op)]))
-    pool.close()
+    _run(Kind.ELIMINATE, op, isa)
     pivot_found = int(next_pivot[0]) == int(np.abs(expected[1]).argmax())
     return _relative(columns, expected) if pivot_found else float("inf")
+
+
+def _run(kind: Kind, op: Structure, isa: str) -> None:
+    with closing(ThreadPool(THREADS, isa, workspace_bytes(THREADS, [(kind, op)], isa))) as pool:
+        pool.run(Program.of([(kind, op)]))
 
 
 def _augmentation_error(isa: str) -> float:
@@ -226,9 +230,7 @@ def _augmentation_error(isa: str) -> float:
         images=images.ctypes.data, crops=crops.ctypes.data, mean=mean.ctypes.data, inv_std=inv_std.ctypes.data,
         out=out.ctypes.data, batch=3, in_h=9, in_w=10, out_h=7, out_w=7, channels=3,
     )  # fmt: skip
-    pool = ThreadPool(1, isa, workspace_bytes(1, [(Kind.AUGMENT, op)], isa))
-    pool.run(Program.of([(Kind.AUGMENT, op)]))
-    pool.close()
+    _run(Kind.AUGMENT, op, isa)
     cropped = images[:, 1:8, 2:9] / 255.0
     cropped[1] = cropped[1, :, ::-1]
     return _relative(out, (cropped - mean) * inv_std)

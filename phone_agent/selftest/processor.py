@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from contextlib import closing
 from statistics import median
 from typing import Any
 
@@ -75,12 +76,9 @@ def threads(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
     """Dispatch latency of a thread pool with one thread per usable core, parked on a futex."""
     from phone_agent.core.thread_pool import Program, ThreadPool
 
-    pool = ThreadPool(len(cpu.usable_cores(paths)))
-    try:
+    with closing(ThreadPool(len(cpu.usable_cores(paths)))) as pool:
         empty = Program.of([])
         seconds = time_steps(lambda: pool.run(empty), DISPATCHES, warm_up=0)
-    finally:
-        pool.close()
     detail = f"{pool.threads} threads start work in {median(seconds) * 1e6:.0f} microseconds"
     return ok(
         detail, threads=pool.threads, median_us=round(median(seconds) * 1e6, 1), worst_us=round(max(seconds) * 1e6)
@@ -96,11 +94,8 @@ def speed(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
     os.sched_setaffinity(0, usable)
     peaks = {}
     for count in sorted({1, len(usable)}):
-        pool = ThreadPool(count)
-        try:
+        with closing(ThreadPool(count)) as pool:
             peaks[count] = round(peak_gflops(pool, 0.2), 1)
-        finally:
-            pool.close()
     copied = round(copy_gbs(floats=8 << 20), 1)
     each = ", ".join(f"{peak:g} GFLOPS on {count} cores" for count, peak in peaks.items())
     return ok(f"{each}; memory copy {copied:g} GB/s", gflops=peaks, copy_gbs=copied)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from phone_agent.backends import get_backend
-from phone_agent.comm.autotune import CollectiveConfig, DenseMessageSizes, autotune
+from phone_agent.comm.autotune import SCHEDULED_ALGORITHMS, CollectiveConfig, DenseMessageSizes, autotune
 from phone_agent.comm.collective import Collective
 from phone_agent.comm.factory import make_collective
 from phone_agent.comm.link_probe import probe_links
@@ -50,7 +50,6 @@ from phone_agent.train.resume import Recovery, open_checkpointer, resume
 from phone_agent.train.timeline import Timeline
 
 WHOLE_BUCKETS = 1 << 62  # bytes per chunk
-SLEEPING_ALGORITHMS = frozenset({"ring", "hierarchical"})  # they sleep while they wait; MPI's own collectives spin
 
 
 @dataclass(frozen=True)
@@ -257,8 +256,10 @@ class TrainerBuilder:
         )
         buckets = trainable_bucket_slices(state.packing, config.bucket_bytes)
         overlap = Overlap(buckets, _chunk_bytes(config), updates, timeline, first=recovery.step + 1)
-        if self._world.size > 1 and config.algorithm in SLEEPING_ALGORITHMS:
-            affinity.lower_priority()  # after the communication thread started, before the compute threads do
+        if self._world.size > 1 and config.algorithm in SCHEDULED_ALGORITHMS:
+            # After the communication thread started, before the compute threads do. Not beside MPI's own
+            # collectives, which spin instead of sleeping.
+            affinity.lower_priority()
         return overlap
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phone_agent.comm.wire import WIRES
 from phone_agent.comm.world import World
+from phone_agent.contract.choices import WIRES
 from phone_agent.contract.errors import AgentError, BadlyStagedError, ErrorCode
 from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.device import interfaces
@@ -35,8 +35,8 @@ def check_spec(spec: RunSpec) -> None:
     for rank in spec.ranks:
         if rank.batch < 1:
             raise BadlyStagedError(f"run.json gives {rank.phone} a batch of {rank.batch}: at least 1 is needed")
-    if spec.communication.wire not in (formats := (*WIRES, "powersgd", "auto")):
-        raise BadlyStagedError(f"unknown wire format '{spec.communication.wire}'; choose one of: {', '.join(formats)}")
+    if spec.communication.wire not in WIRES:
+        raise BadlyStagedError(f"unknown wire format '{spec.communication.wire}'; choose one of: {', '.join(WIRES)}")
 
 
 def check_same_start(ranks: Sequence[RankSpec], checksums: Sequence[float]) -> None:

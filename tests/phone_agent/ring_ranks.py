@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from phone_agent.comm.factory import ALGORITHMS, make_collective
+from phone_agent.comm.factory import FACTORIES, make_collective
 from phone_agent.comm.ring import MANY_PIECES, MAX_PIECE_BYTES
 from phone_agent.comm.wire import wire_format
 from phone_agent.comm.world import open_world
@@ -16,7 +16,7 @@ LONG = (
     2 * MANY_PIECES * MAX_PIECE_BYTES // 4 + 3
 )  # for two ranks: long enough for pieces that MPI announces (rendezvous)
 # Integers this small survive rounding.
-CASES = [(algorithm, "fp32") for algorithm in ALGORITHMS] + [("ring", "fp16"), ("hierarchical", "fp16")]
+CASES = [(algorithm, "fp32") for algorithm in FACTORIES] + [("ring", "fp16"), ("hierarchical", "fp16")]
 
 
 def main() -> None:

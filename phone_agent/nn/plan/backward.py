@@ -16,6 +16,7 @@ from phone_agent.nn.plan.algorithms import AlgorithmSelector
 from phone_agent.nn.plan.buffers import Buffers
 from phone_agent.nn.plan.forward import (
     ArgmaxBuffers,
+    Fields,
     conv_flops,
     conv_geometry,
     conv_input,
@@ -36,7 +37,7 @@ from phone_agent.nn.plan.lowered_graph import (
     PoolOp,
     Value,
 )
-from phone_agent.nn.plan.ops import FLOAT, Buffer, Direction, Field, OpSpec, Pointer, SharedStruct, TensorView
+from phone_agent.nn.plan.ops import FLOAT, Buffer, Direction, OpSpec, Pointer, SharedStruct, TensorView
 
 
 @dataclass(eq=False)
@@ -114,7 +115,7 @@ class BackwardBuilder:
         kind = Kind.DEPTHWISE_BACKWARD_WEIGHTS if op.depthwise else Kind.CONV_BACKWARD_WEIGHTS
         shape = conv_geometry(op, addresses.batch)
         x = conv_input(self._buffers.view(op.x), op, addresses.batch)
-        fields: dict[str, Field] = {
+        fields: Fields = {
             "g": shape,
             "x": addresses.fused_input(op.x, x),
             "dy": dy.pointer,
@@ -123,14 +124,14 @@ class BackwardBuilder:
             "ld_dy": dy.ld,
             "algorithm": self._select(kind, shape),
         }
-        self._append(OpSpec(kind, op.name, Direction.BACKWARD, fields, conv_flops(shape), x.bytes + dy.bytes))
+        self._specs.append(OpSpec(kind, op.name, Direction.BACKWARD, fields, conv_flops(shape), x.bytes + dy.bytes))
 
     def _conv_data(self, op: ConvOp, dy: TensorView) -> None:
         addresses = self._addresses
         kind = Kind.DEPTHWISE_BACKWARD_DATA if op.depthwise else Kind.CONV_BACKWARD_DATA
         shape = conv_geometry(op, addresses.batch)
         fused, moved = self._fused_gradient(op.x, rows=addresses.batch if op.flatten else None)
-        fields: dict[str, Field] = {
+        fields: Fields = {
             "g": shape,
             "dy": dy.pointer,
             "weights": addresses.parameter(op.weight),
@@ -138,7 +139,7 @@ class BackwardBuilder:
             "ld_dy": dy.ld,
             "algorithm": self._select(kind, shape),
         }
-        self._append(OpSpec(kind, op.name, Direction.BACKWARD, fields, conv_flops(shape), moved + dy.bytes))
+        self._specs.append(OpSpec(kind, op.name, Direction.BACKWARD, fields, conv_flops(shape), moved + dy.bytes))
 
     def _add(self, op: AddOp) -> None:
         buffer = self._pre_activation_gradient(op.y, op.name)
@@ -146,38 +147,30 @@ class BackwardBuilder:
             self._propagate(value, buffer)
 
     def _pool(self, op: PoolOp) -> None:
-        dy = self._pre_activation_gradient(op.y, op.name).view
-        fused, moved = self._fused_gradient(op.x)
-        fields: dict[str, Field] = {
+        fields: Fields = {
             "g": pool_geometry(op, self._addresses.batch),
-            "dy": dy.pointer,
             "argmax": Pointer(self._argmaxes[op]) if op.pooling == Pooling.MAX else None,
-            "dx": fused,
-            "ld_dy": dy.ld,
             "pooling": op.pooling,
             "count_padding": op.count_padding,
         }
-        self._append(OpSpec(Kind.POOLING_BACKWARD, op.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
+        self._one_input(Kind.POOLING_BACKWARD, op, self._pre_activation_gradient(op.y, op.name).view, fields)
 
     def _lrn(self, op: LrnOp) -> None:
-        dy = self._pre_activation_gradient(op.y, op.name).view
-        x = self._buffers.view(op.x)
-        fused, moved = self._fused_gradient(op.x)
-        fields: dict[str, Field] = {
-            "x": self._addresses.fused_input(op.x, x),
-            "dy": dy.pointer,
-            "dx": fused,
-            "ld_dy": dy.ld,
-        }
-        fields |= lrn_fields(op, dy)
-        self._append(OpSpec(Kind.LRN_BACKWARD, op.name, Direction.BACKWARD, fields, traffic=moved + x.bytes + dy.bytes))
+        dy, x = self._pre_activation_gradient(op.y, op.name).view, self._buffers.view(op.x)
+        fields = lrn_fields(op, dy) | {"x": self._addresses.fused_input(op.x, x)}
+        self._one_input(Kind.LRN_BACKWARD, op, dy, fields, x.bytes)
 
     def _dropout(self, op: DropoutOp) -> None:
         dy = self._pre_activation_gradient(op.y, op.name).view
+        self._one_input(Kind.DROPOUT_BACKWARD, op, dy, dropout_fields(op, dy, self._addresses))
+
+    def _one_input(
+        self, kind: Kind, op: PoolOp | LrnOp | DropoutOp, dy: TensorView, fields: Fields, read_bytes: int = 0
+    ) -> None:
         fused, moved = self._fused_gradient(op.x)
-        fields: dict[str, Field] = {"dy": dy.pointer, "dx": fused, "ld_dy": dy.ld}
-        fields |= dropout_fields(op, dy, self._addresses)
-        self._append(OpSpec(Kind.DROPOUT_BACKWARD, op.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
+        fields |= {"dy": dy.pointer, "dx": fused, "ld_dy": dy.ld}
+        traffic = moved + read_bytes + dy.bytes
+        self._specs.append(OpSpec(kind, op.name, Direction.BACKWARD, fields, traffic=traffic))
 
     def _concat(self, op: ConcatView) -> None:
         whole = self._gradients[op.y]
@@ -205,7 +198,7 @@ class BackwardBuilder:
         gradient, z = self._gradients[value], self._buffers.view(value)
         dy = gradient.buffer.view
         buffer = gradient.buffer if gradient.buffer.refcount == 1 else self._allocate(value)
-        fields: dict[str, Field] = {
+        fields: Fields = {
             "norm": gradient.sums or self._addresses.norm(norm),
             "z": z.pointer,
             "dy": dy.pointer,
@@ -219,7 +212,7 @@ class BackwardBuilder:
             "dtype": z.dtype,
         }
         traffic = z.bytes + 2 * dy.bytes + (0 if gradient.sums else z.bytes + dy.bytes)
-        self._append(OpSpec(Kind.BATCH_NORM_BACKWARD, norm.name, Direction.BACKWARD, fields, traffic=traffic))
+        self._specs.append(OpSpec(Kind.BATCH_NORM_BACKWARD, norm.name, Direction.BACKWARD, fields, traffic=traffic))
         self._replace_buffer(gradient, buffer)
         return buffer
 
@@ -241,7 +234,7 @@ class BackwardBuilder:
         own = self._make_exclusive(value)
         self._add_gradient(own.view, buffer.view, value.name, accumulate=1)
 
-    def _fused_gradient(self, value: Value, rows: int | None = None) -> tuple[dict[str, Field], int]:
+    def _fused_gradient(self, value: Value, rows: int | None = None) -> tuple[Fields, int]:
         """The core struct `FusedGradient` for one more contribution to a gradient, and the bytes it moves."""
         first = value not in self._gradients
         if first:
@@ -249,7 +242,7 @@ class BackwardBuilder:
         self._pending[value] -= 1
         gradient = self._gradients[value]
         view = self._make_exclusive(value, contiguous=rows is not None).view
-        fields: dict[str, Field] = {"accumulate": not first}
+        fields: Fields = {"accumulate": not first}
         moved = view.bytes * (1 if first else 2)
         y = None
         if not self._pending[value]:
@@ -261,7 +254,7 @@ class BackwardBuilder:
         fields |= {"y": y.pointer, "ld_y": y.ld, "dtype": y.dtype} if y else {}
         return fields, moved
 
-    def _fuse_epilogue(self, value: Value, gradient: _Gradient, fields: dict[str, Field]) -> TensorView | None:
+    def _fuse_epilogue(self, value: Value, gradient: _Gradient, fields: Fields) -> TensorView | None:
         """Operator fusion: the last contribution also applies the activation derivative or computes the norm sums.
 
         Returns the forward value that this needs.
@@ -297,7 +290,7 @@ class BackwardBuilder:
         y: TensorView | None = None,
         act: Act = Act.NONE,
     ) -> None:
-        fields: dict[str, Field] = {
+        fields: Fields = {
             "dy": dy.pointer,
             "y": y.pointer if y else None,
             "target": target.pointer,
@@ -311,7 +304,7 @@ class BackwardBuilder:
             "dtype": y.dtype if y else DType.FP32,
         }
         traffic = dy.bytes * (2 + accumulate) + (y.bytes if y else 0)
-        self._append(OpSpec(Kind.ADD_BACKWARD, name, Direction.BACKWARD, fields, traffic=traffic))
+        self._specs.append(OpSpec(Kind.ADD_BACKWARD, name, Direction.BACKWARD, fields, traffic=traffic))
 
     def _allocate(self, value: Value) -> _GradientBuffer:
         rows = self._addresses.batch * value.pixels
@@ -323,6 +316,3 @@ class BackwardBuilder:
         if gradient.buffer is not buffer:
             gradient.buffer.refcount -= 1
             gradient.buffer = buffer
-
-    def _append(self, spec: OpSpec) -> None:
-        self._specs.append(spec)

@@ -32,8 +32,8 @@ def test_sums_are_correct_on_virtual_phones(provisioned_lab4: TestLab, flags: tu
 
 
 def test_host_and_agent_offer_the_same_choices() -> None:
-    assert tuple(factory.ALGORITHMS) == ALGORITHMS
-    assert tuple(wire.WIRES) == WIRES
+    assert tuple(factory.FACTORIES) == ALGORITHMS
+    assert tuple(wire.WIRE_FORMATS) == WIRES
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from orchestrator.cli.app import PANELS, app
 from orchestrator.cli.help import EXPERT
 from orchestrator.lab.config import Arch
 from orchestrator.provision.bundle import Target
-from phone_agent.api.forecast import SCHEDULED_ALGORITHMS, WIRES
+from phone_agent.api.forecast import SCHEDULED_ALGORITHMS, WIRE_FORMATS
 from phone_agent.contract import device_study
 from phone_agent.contract.choices import BACKENDS
 from phone_agent.core.build import AARCH64_ANDROID, X86_64
@@ -82,7 +82,7 @@ def test_expert_options_are_the_last_panel(path: str) -> None:
         (choices.Arch, [each.value for each in Arch]),
         (choices.BuildTarget, [each.value for each in Target]),
         (choices.ForecastAlgorithm, ("auto", *SCHEDULED_ALGORITHMS)),
-        (choices.ForecastWire, ("auto", *WIRES)),
+        (choices.ForecastWire, ("auto", *WIRE_FORMATS)),
         (choices.InstructionSet, [isa.name for target in (X86_64, AARCH64_ANDROID) for isa in target.isas]),
         (choices.PlannedBackend, [name for name in BACKENDS if name != "reference"]),
         (choices.RankOrder, allreduce.ORDERS),

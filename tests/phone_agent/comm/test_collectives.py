@@ -19,11 +19,11 @@ from phone_agent.comm.autotune import CollectiveConfig
 from phone_agent.comm.bench import SumPattern
 from phone_agent.comm.collective import Collective, MpiAllreduce
 from phone_agent.comm.executor import MpiFunctions
-from phone_agent.comm.factory import ALGORITHMS, make_collective
+from phone_agent.comm.factory import FACTORIES, make_collective
 from phone_agent.comm.hierarchical import Groups, HierarchicalAllreduce
 from phone_agent.comm.reducer import ChunkwiseReducer, StatefulReducer, make_reducer
 from phone_agent.comm.ring import RingAllreduce
-from phone_agent.comm.wire import FP32, WIRES, Wire, wire_format
+from phone_agent.comm.wire import FP32, WIRE_FORMATS, Wire, wire_format
 from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import DataSpec, RankSpec, RunSpec
@@ -68,7 +68,7 @@ def check(results: list[Floats], rows: Floats, wire: str) -> None:
     assert np.abs(results[0] - exact).max(initial=0.0) <= (len(rows) + 1) * ROUNDED[wire] * largest
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", WIRE_FORMATS)
 @pytest.mark.parametrize("algorithm", SCHEDULED)
 @settings(max_examples=40)
 @given(switches=worlds, length=lengths, segment=segments, seed=st.integers(0, 99))
@@ -79,7 +79,7 @@ def test_every_rank_ends_with_the_sum(
     check(summed(algorithm, wire, rows, switches, segment), rows, wire)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", FACTORIES)
 @settings(max_examples=20)
 @given(switches=worlds, length=lengths, segment=segments)
 def test_integers_are_summed_exactly(algorithm: str, switches: list[str], length: int, segment: int) -> None:
@@ -97,7 +97,7 @@ def test_overlapping_slices_do_not_mix(algorithm: str) -> None:
         check(summed(algorithm, wire, rows, switches, 5000), rows, wire)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", WIRE_FORMATS)
 @pytest.mark.parametrize("algorithm", SCHEDULED)
 def test_repeats_give_the_same_bits(algorithm: str, wire: str) -> None:
     """Rounded sums depend on the order of addition, which must be fixed."""
@@ -157,7 +157,7 @@ class Planning(HierarchicalAllreduce):
         return super()._rings(*slice_of)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", WIRE_FORMATS)
 def test_a_schedule_is_reused_for_buffers_of_the_same_length(wire: str) -> None:
     switches, lengths = list("aabbb"), (600, 77, 600, 77)
     rows = [numbers(5, length, seed) for seed, length in enumerate(lengths)]
@@ -313,7 +313,7 @@ def reducing(world: World, wire: str) -> StatefulReducer:
     return make_reducer(spec, world, PACKING, CollectiveConfig("ring", wire, 0))
 
 
-@pytest.mark.parametrize("wire", [*WIRES, "powersgd"])
+@pytest.mark.parametrize("wire", [*WIRE_FORMATS, "powersgd"])
 def test_one_rank_has_the_same_persistent_buffers_as_several(wire: str) -> None:
     """Otherwise an in-memory checkpoint could not be used by more or fewer phones."""
 

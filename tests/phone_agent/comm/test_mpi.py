@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phone_agent.comm.factory import ALGORITHMS, make_collective
+from phone_agent.comm.factory import FACTORIES, make_collective
 from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract.errors import AgentError
 from tests.phone_agent.phones import AGENT, Phone, make_phones, mpirun
@@ -24,7 +24,7 @@ def test_sums_are_correct_on_real_ranks(tmp_path: Path, world: int) -> None:
     assert done.stdout.split() == [str(world), str(world * len(CASES) * len(LENGTHS))]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", FACTORIES)
 def test_allreduce_bench_reports_time_and_correctness(tmp_path: Path, algorithm: str) -> None:
     phones = make_phones(tmp_path, 3)
     done = mpirun(phones, *AGENT, "allreduce-bench", "--mb", "0.5", "--algorithm", algorithm, "--repeats", "2")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phone_agent.comm.wire import WIRES, Bytes, Floats, Wire, WireCodec
+from phone_agent.comm.wire import WIRE_FORMATS, Bytes, Floats, Wire, WireCodec
 from phone_agent.core.ops import DType
 from tests.phone_agent.core.wire_cases import decoded, encoded
 
 no_deadline = settings(deadline=None)
-NAMES = tuple(WIRES)
-ROUNDING = tuple(name for name in NAMES if not WIRES[name].exact)
+NAMES = tuple(WIRE_FORMATS)
+ROUNDING = tuple(name for name in NAMES if not WIRE_FORMATS[name].exact)
 lengths = st.one_of(st.integers(0, 3), st.integers(250, 260), st.integers(0, 3000))
 # Half a step of 127 steps, of 11 bits and of 8 bits, relative to the largest number of a block.
 COARSENESS = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.5 / 127}
@@ -62,7 +62,7 @@ def sum_along_ring(wire: Wire, ranks: Sequence[Floats], residuals: Sequence[Floa
 @no_deadline
 @given(count=lengths, seed=st.integers(0, 100))
 def test_bytes_match_numpy(name: str, count: int, seed: int) -> None:
-    wire, dtype = WIRES[name], DType[name.upper()]
+    wire, dtype = WIRE_FORMATS[name], DType[name.upper()]
     values, more = numbers(seed, count), numbers(seed + 1, count)
     message = encode(wire, values.copy())
     assert message.tobytes() == encoded(values, dtype).tobytes()
@@ -79,7 +79,7 @@ def test_bytes_match_numpy(name: str, count: int, seed: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("scale", [1e-20, 1e-9, 1.0, 1e9])
 def test_rounds_to_nearest_for_gradients_of_any_size(name: str, scale: float) -> None:
-    wire = WIRES[name]
+    wire = WIRE_FORMATS[name]
     values = numbers(0, 5000, scale)
     arrived = decode(wire, encode(wire, values.copy()), 5000)
     largest = np.abs(np.pad(values, (0, -5000 % 256)).reshape(-1, 256)).max(axis=1).repeat(256)[:5000]
@@ -90,7 +90,7 @@ def test_rounds_to_nearest_for_gradients_of_any_size(name: str, scale: float) ->
 @no_deadline
 @given(count=lengths, world=st.integers(2, 9), seed=st.integers(0, 100))
 def test_sums_are_within_the_rounding_error(name: str, count: int, world: int, seed: int) -> None:
-    wire = WIRES[name]
+    wire = WIRE_FORMATS[name]
     ranks = [numbers(seed + rank, count) for rank in range(world)]
     total = sum_along_ring(wire, ranks, [None] * world)
     largest = np.abs(np.stack(ranks)).sum(axis=0).max(initial=0)
@@ -102,7 +102,7 @@ def test_sums_are_within_the_rounding_error(name: str, count: int, world: int, s
 @pytest.mark.parametrize("name", ROUNDING)
 def test_error_feedback_loses_nothing_for_good(name: str) -> None:
     """The accumulated sum stays within one rounding error of the exact sum, however many steps there are."""
-    wire, world, count, steps = WIRES[name], 4, 700, 200
+    wire, world, count, steps = WIRE_FORMATS[name], 4, 700, 200
     ranks = [numbers(rank, count, 1e-3) for rank in range(world)]
     residuals = [np.zeros(count, np.float32) for _ in range(world)]
     arrived = np.zeros(count)
@@ -116,12 +116,12 @@ def test_error_feedback_loses_nothing_for_good(name: str) -> None:
 
 
 def test_only_int8_uses_error_feedback() -> None:
-    assert {name for name in NAMES if WIRES[name].error_feedback} == {"int8"}
+    assert {name for name in NAMES if WIRE_FORMATS[name].error_feedback} == {"int8"}
 
 
 def test_without_error_feedback_int8_would_never_send_small_numbers() -> None:
     """Error feedback is for numbers below half a step of their block."""
-    wire = WIRES["int8"]
+    wire = WIRE_FORMATS["int8"]
     values = np.full(256, 1e-4, np.float32)
     values[0] = 1
     total, residual = np.zeros(256), np.zeros_like(values)
@@ -134,7 +134,7 @@ def test_without_error_feedback_int8_would_never_send_small_numbers() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_nan_and_inf_survive_encoding(name: str, poison: float) -> None:
-    wire = WIRES[name]
+    wire = WIRE_FORMATS[name]
     ranks = [numbers(rank, 600) for rank in range(3)]
     ranks[1][300] = poison
     total = sum_along_ring(wire, ranks, [None] * 3)
@@ -144,7 +144,7 @@ def test_nan_and_inf_survive_encoding(name: str, poison: float) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_messages_may_be_unaligned(name: str) -> None:
-    wire = WIRES[name]
+    wire = WIRE_FORMATS[name]
     message = encode(wire, numbers(0, 777))
     for start in range(1, 4):
         elsewhere: Bytes = np.zeros(len(message) + 4, np.uint8)[start : start + len(message)]
