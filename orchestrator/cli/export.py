@@ -51,7 +51,7 @@ def export(
 
 def _write(found: TrainedModel, format: ExportFormat, path: Path) -> None:
     from orchestrator.export import onnx
-    from phone_agent.api.weights import to_state_dict
+    from phone_agent.api.training import to_state_dict
     from phone_agent.contract import safetensors
     from phone_agent.contract.files import write_bytes
 

@@ -13,7 +13,7 @@ from orchestrator.errors import UsageError
 from phone_agent.api import models
 from phone_agent.api.inference import Executable, compile_graph
 from phone_agent.api.models import Graph, Shape
-from phone_agent.api.weights import (
+from phone_agent.api.training import (
     Checkpoint,
     CheckpointMetadata,
     State,

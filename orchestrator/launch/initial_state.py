@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import UsageError
 from orchestrator.inference.model import read_weights
 from phone_agent.api import models
-from phone_agent.api.weights import State, load_pretrained, to_state_dict
+from phone_agent.api.training import State, load_pretrained, to_state_dict
 from phone_agent.contract import layout, safetensors
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.files import write_bytes
@@ -18,7 +18,7 @@ from phone_agent.contract.files import write_bytes
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
     from phone_agent.api.models import Graph
-    from phone_agent.api.weights import Checkpoint
+    from phone_agent.api.training import Checkpoint
     from phone_agent.contract.schema import RunSpec
 
 _REMEDY = "use a checkpoint, safetensors or .npz file for this model"

@@ -174,7 +174,7 @@ def _batches(resolved: ResolvedRequest, phones: Sequence[Phone], facts: PhoneFac
 def _largest_batches(resolved: ResolvedRequest, phones: Sequence[Phone], facts: PhoneFacts) -> tuple[int, ...]:
     """As many images as the memory of each phone holds. Phones that write checkpoints need some of it for that."""
     from phone_agent.api.memory import checkpoint_bytes
-    from phone_agent.api.weights import checkpoint_ranks
+    from phone_agent.api.training import checkpoint_ranks
 
     communication = resolved.communication
     reserved = checkpoint_bytes(

@@ -78,7 +78,7 @@ def find_newest(fleet: Fleet, spec: RunSpec, directory: Path) -> FoundCheckpoint
 
 
 def _newest_intact_local(directory: Path, damaged: list[str]) -> FoundCheckpoint | None:
-    from phone_agent.api.weights import read_checkpoint
+    from phone_agent.api.training import read_checkpoint
     from phone_agent.contract.errors import AgentError
 
     for path in sorted(directory.glob(layout.CHECKPOINTS), reverse=True):
@@ -180,7 +180,7 @@ def _is_intact(path: Path, info: CheckpointInfo) -> bool:
 def remove_from_phones(store: RunStore, record: RunRecord, fleet: Fleet) -> None:
     """Delete the checkpoints of a run, once this computer has the last one, from the phones that wrote them in any
     attempt. Phones that do not answer keep theirs."""
-    from phone_agent.api.weights import checkpoint_ranks
+    from phone_agent.api.training import checkpoint_ranks
 
     specs = [store.spec(record.run_id, attempt) for attempt in range(record.attempt + 1)]
     writers = {

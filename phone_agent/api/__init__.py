@@ -2,8 +2,7 @@
 
 models       networks by name, their graphs and their descriptions
 memory       the memory that training takes, the largest batch that fits
-training     checks of optimizer, schedule, augmentation and frozen layers
-weights      weights and checkpoints
+training     checks of optimizer, schedule, augmentation and frozen layers; weights and checkpoints
 inference    a trained network on this computer
 measure      benchmarks, LINPACK, the device study, the self-test of phones
 forecast     plan of a training step and cost model of its communication

@@ -13,6 +13,5 @@ from phone_agent.bench.compute import (
 from phone_agent.bench.kernels import KernelResult, Machine, measure_kernels, measure_machine
 from phone_agent.device_study.networks import build as build_study_network
 from phone_agent.device_study.networks import three_pass_flops
-from phone_agent.linpack.matrix import DEFAULT_BLOCK, Grid, System
-from phone_agent.linpack.memory import TooLargeError, check_fits, default_n, largest_n
+from phone_agent.linpack.matrix import DEFAULT_BLOCK, Grid, System, TooLargeError, check_fits, default_n, largest_n
 from phone_agent.selftest.assumptions import checks

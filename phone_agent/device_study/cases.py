@@ -1,15 +1,15 @@
-"""Step time and memory of the models, and of networks swept over width and depth."""
+"""Step time and memory of the models and of networks swept over width and depth; their profile by operation."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from phone_agent import models
-from phone_agent.contract.device_study import Case, StudyRequest
+from phone_agent.contract.device_study import PROFILED, Case, Operation, StudyRequest
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import format_distinct_sizes
 from phone_agent.device.isolated import IsolatedError, run_isolated
@@ -38,6 +38,7 @@ QUICK = TimeLimits(model_step_s=1.5, sweep_step_s=0.2, repeat_s=0.05, load_s=1.0
 
 
 NO_RESULT = frozenset({ErrorCode.TIMED_OUT, ErrorCode.BAD_ANSWER})
+PROFILED_RUNS = 3
 MAX_FAILURES = 3  # cases without a result before a sweep skips the backend
 MAX_REASON_CHARS = 160  # a driver may return the full compiler output
 
@@ -154,3 +155,38 @@ def unavailable(backend: str, threads: int) -> AgentError | None:
         first = (str(error).strip().splitlines() or ["unknown reason"])[0][:MAX_REASON_CHARS]
         return AgentError(first, code=error.code)
     return None
+
+
+def operations(request: StudyRequest, context: StudyContext) -> Iterator[Operation]:
+    graphs = [networks.build(*PROFILED), *map(models.build, request.models)]
+    for backend in context.usable(request):
+        for graph in graphs:
+            yield from _profile_network(steps.Workload(graph, backend, context.threads), request.batch, context)
+
+
+def _profile_network(workload: steps.Workload, batch: int, context: StudyContext) -> Iterator[Operation]:
+    name = workload.graph.name
+    try:
+        found = run_isolated(
+            lambda: _profile(workload, batch, context.limits.model_step_s / 2), context.limits.case_limit_s
+        )
+    except IsolatedError as error:
+        yield Operation(name, workload.backend, 0, "", "", 0.0, 0, str(error))
+        return
+    for kind, direction, seconds, flops in found["totals"]:
+        yield Operation(name, workload.backend, found["batch"], kind, direction, seconds, flops)
+
+
+def _profile(workload: steps.Workload, batch: int, step_s: float) -> dict[str, Any]:
+    batch = steps.fitting_batch(workload, batch, step_s)
+    made = steps.compiled(workload, batch)
+    made.executable.loss_and_gradients(made.images, made.labels, 1.0)
+    profile = getattr(made.executable, "profile", None)
+    if profile is None:
+        raise IsolatedError(f"the {workload.backend} backend has no profiler")
+    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])
+    for one in profile(made.images, made.labels, runs=PROFILED_RUNS):
+        total = sums[one.kind, one.direction]
+        total[0] += one.seconds
+        total[1] += one.flops
+    return {"batch": batch, "totals": [(*key, seconds, int(flops)) for key, (seconds, flops) in sums.items()]}

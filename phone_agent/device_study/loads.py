@@ -1,4 +1,4 @@
-"""CPU, memory and battery power when idle, in inference and in training."""
+"""CPU, memory and battery power when idle, in inference and in training; and a thermal run of minutes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from statistics import mean
+from statistics import mean, median
 
 from phone_agent import models
-from phone_agent.contract.device_study import Load, StudyRequest
+from phone_agent.contract.device_study import Load, Sample, StudyRequest
 from phone_agent.contract.files import read_text
-from phone_agent.device import cpu, thermal
+from phone_agent.device import battery, cpu, thermal
 from phone_agent.device.isolated import IsolatedError, IsolatedProcess, run_isolated
 from phone_agent.device.power import Power, read_power
 from phone_agent.device.process import PROC
+from phone_agent.device.step_timer import time_steps
 from phone_agent.device_study import steps
 from phone_agent.device_study.cases import StudyContext
 
 NO_BATTERY = "battery power is unavailable: no battery, or its current and voltage are not readable"
 SAMPLE_INTERVAL_S = 1.0
+THERMAL_NETWORK = "mobilenet_reduced"
+MAX_SAMPLES, MIN_INTERVAL_S = 120, 5.0  # of the thermal run
 
 
 @dataclass(frozen=True)
@@ -98,3 +101,37 @@ def sample_device(seconds: float) -> DeviceReadings:
 def _resident_bytes() -> int | None:
     pages = (read_text(PROC / "self" / "statm") or "").split()
     return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else None
+
+
+def thermal_samples(request: StudyRequest, context: StudyContext) -> Iterator[Sample]:
+    """On the first available backend, in this process: it is the last part, and emits rows every few seconds."""
+    backend = next(iter(context.usable(request)), None)
+    if backend is None or not request.thermal_minutes:
+        return
+    whole_s = request.thermal_minutes * 60
+    every_s = min(whole_s / 4, max(MIN_INTERVAL_S, whole_s / MAX_SAMPLES))
+    workload = steps.Workload(models.build(THERMAL_NETWORK), backend, context.threads)
+    batch = run_isolated(lambda: steps.fitting_batch(workload, request.batch, every_s / 5), context.limits.case_limit_s)
+    step = steps.training(workload, batch)
+    step()
+    began = time.monotonic()
+    has_battery = read_power() is not None
+    while (at := time.monotonic() - began) < whole_s:
+        step_s = time_steps(step, min_seconds=min(every_s, whole_s - at), warm_up=0)
+        yield _sample(workload, batch, time.monotonic() - began, step_s, has_battery=has_battery)
+
+
+def _sample(workload: steps.Workload, batch: int, at_s: float, step_s: list[float], *, has_battery: bool) -> Sample:
+    found = thermal.read_temperature(battery.read_battery)
+    power = read_power() if has_battery else None
+    return Sample(
+        workload.graph.name,
+        workload.backend,
+        batch,
+        at_s,
+        median(step_s),
+        found.celsius if found else None,
+        found.source if found else None,
+        cpu.frequency_mhz()[0],
+        power.watts if power else None,
+    )

@@ -14,13 +14,13 @@ from phone_agent.core import library
 from phone_agent.device import cpu, facts, memory
 from phone_agent.device.isolated import IsolatedError, run_isolated
 from phone_agent.device.process import PROC
-from phone_agent.device_study import cases, foreground, loads, operations, thermal
+from phone_agent.device_study import cases, foreground, loads
 from phone_agent.device_study.cases import DEFAULT, QUICK, StudyContext
 
 PARTS: dict[str, Callable[[StudyRequest, StudyContext], Iterator[Row]]] = {
     "models": cases.model_cases,
     "sweep": cases.sweep_cases,
-    "operations": operations.operations,
+    "operations": cases.operations,
     "power": loads.loads,
     "foreground": foreground.measure_interference,
 }
@@ -35,7 +35,7 @@ def study(request: StudyRequest, threads: int) -> Iterator[Row]:
     yield describe(request, context)
     for name in request.parts:
         yield from PARTS[name](request, context)
-    yield from thermal.samples(request, context)
+    yield from loads.thermal_samples(request, context)
 
 
 def _context(request: StudyRequest, threads: int) -> StudyContext:

@@ -14,8 +14,7 @@ from phone_agent.core.thread_pool import ThreadPool
 from phone_agent.device.memory import available_mb
 from phone_agent.linpack.factorize import Factorization, Phases
 from phone_agent.linpack.kernels import Kernels
-from phone_agent.linpack.matrix import System
-from phone_agent.linpack.memory import check_fits
+from phone_agent.linpack.matrix import System, check_fits
 from phone_agent.linpack.solution import MAX_RESIDUAL, back_substitute, residual
 
 if TYPE_CHECKING:

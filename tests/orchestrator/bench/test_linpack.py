@@ -18,7 +18,7 @@ from orchestrator.errors import PhoneError, UsageError
 from orchestrator.view import bench as view
 from phone_agent.contract.decode import DecodeError, decode
 from phone_agent.contract.replies import LinpackReport
-from phone_agent.linpack.memory import required_bytes
+from phone_agent.linpack.matrix import required_bytes
 from tests.labs import TestLab
 from tests.orchestrator.launch.samples import phones
 

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent.contract.errors import BadRequestError
-from phone_agent.linpack import bench, memory
+from phone_agent.linpack import bench, matrix
 from phone_agent.linpack.matrix import BlockCyclic, Grid, System
 from phone_agent.linpack.panel import Panel, SingularError
 from phone_agent.linpack.row_swaps import row_exchange
@@ -173,11 +173,11 @@ def test_the_matrix_does_not_depend_on_the_grid() -> None:
 @pytest.mark.parametrize("grid", [Grid(1, 1), Grid(2, 3)])
 def test_largest_n_fits(grid: Grid) -> None:
     budget = 500_000_000
-    n = memory.largest_n(budget, 128, grid)
-    assert memory.required_bytes(n, 128, grid) <= budget < memory.required_bytes(n + 1, 128, grid)
-    memory.check_fits(n, 128, grid, budget, "p1-01")
-    with pytest.raises(memory.TooLargeError, match=rf"p1-01 has 500\.0 MB free; the largest n that fits is {n}$"):
-        memory.check_fits(n + 1, 128, grid, budget, "p1-01")
-    assert memory.largest_n(1000, 128, grid) == 0
-    assert memory.default_n(128, grid, None) == round(2048 * grid.size**0.5)
-    assert memory.default_n(128, grid, 130_000_000) < memory.default_n(128, grid, None)
+    n = matrix.largest_n(budget, 128, grid)
+    assert matrix.required_bytes(n, 128, grid) <= budget < matrix.required_bytes(n + 1, 128, grid)
+    matrix.check_fits(n, 128, grid, budget, "p1-01")
+    with pytest.raises(matrix.TooLargeError, match=rf"p1-01 has 500\.0 MB free; the largest n that fits is {n}$"):
+        matrix.check_fits(n + 1, 128, grid, budget, "p1-01")
+    assert matrix.largest_n(1000, 128, grid) == 0
+    assert matrix.default_n(128, grid, None) == round(2048 * grid.size**0.5)
+    assert matrix.default_n(128, grid, 130_000_000) < matrix.default_n(128, grid, None)
