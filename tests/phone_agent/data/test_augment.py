@@ -15,7 +15,7 @@ COUNT = 120
 
 
 def changed(name: str, stored: int = 16, read: int = 12, epoch: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Images as stored, and as they are learned from, back in [0, 1]."""
+    """Images as stored, and as the network reads them, scaled back to [0, 1]."""
     dataset = Synthetic(COUNT, (stored, stored, 3), 4, seed=1)
     images, _ = dataset.take(np.arange(COUNT))
     out = np.empty((COUNT, read, read, 3), np.float32)
@@ -24,7 +24,7 @@ def changed(name: str, stored: int = 16, read: int = 12, epoch: int = 0) -> tupl
 
 
 def places(images: NDArray[Any], out: NDArray[Any], reach: range) -> dict[tuple[int, int, bool], int]:
-    """How often a crop started where, flipped or not."""
+    """How often crops start at each position, flipped or not."""
     found: dict[tuple[int, int, bool], int] = {}
     padded = np.pad(images, ((0, 0), (8, 8), (8, 8), (0, 0)))
     size = out.shape[1]
@@ -41,7 +41,7 @@ def places(images: NDArray[Any], out: NDArray[Any], reach: range) -> dict[tuple[
     return found
 
 
-def test_without_augmentation_the_middle_is_taken() -> None:
+def test_without_augmentation_the_center_is_cropped() -> None:
     assert places(*changed("none"), range(-4, 9)) == {(2, 2, False): COUNT}
 
 
@@ -51,14 +51,14 @@ def test_half_of_the_images_are_flipped() -> None:
     assert 35 < found[2, 2, True] < 85
 
 
-def test_crops_go_everywhere_in_the_padded_image() -> None:
+def test_crops_cover_the_padded_image() -> None:
     found = places(*changed("cifar", stored=12), range(-4, 5))
     for axis in (0, 1):
         assert {place[axis] for place in found} == set(range(-4, 5))
     assert 35 < sum(count for place, count in found.items() if place[2]) < 85
 
 
-def test_other_epochs_and_samples_change_otherwise() -> None:
+def test_other_epochs_and_samples_are_augmented_differently() -> None:
     for name in ("flip", "cifar", "imagenet"):
         _, first = changed(name)
         _, again = changed(name)

@@ -1,4 +1,4 @@
-"""What one phone's damaged samples cost a run. Real mpirun, real files."""
+"""Damaged samples on one phone of a run. Real mpirun, real files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DATA = layout.dataset_dir("dots")
 
 @pytest.fixture
 def phones(tmp_path: Path) -> Iterator[list[Phone]]:
-    """What they hold in memory outlives an attempt."""
+    """In-memory checkpoints outlive an attempt."""
     made = make_phones(tmp_path, 3)
     yield made
     forget(made)
@@ -41,13 +41,13 @@ def damage_sample(phone: Phone, file: str, index: int) -> None:
 
 
 def complaint(phone: Phone) -> tuple[str, str]:
-    """Whose fault it is, and what is wrong. The step before may be told of after that: it still travels."""
+    """The fault and the message of the error event. The event of the step before may arrive after it."""
     events = phone.events("run", layout.RANK_EVENTS_FILE)
     (error,) = [event for event in events if event["event"] == "error"]
     return error["fault"], error["message"]
 
 
-def test_a_damaged_sample_is_the_phones_fault_and_the_others_go_on_from_memory(phones: list[Phone]) -> None:
+def test_damaged_sample_blames_the_phone_and_others_resume_from_memory(phones: list[Phone]) -> None:
     spec = run_spec((4, 4, 4), steps=STEPS, data=spec_of(with_data(phones)), load_balancing="off")
     sample = int(sample_order(spec, 1).samples_at(7)[0][2])
     damage_sample(phones[1], "train-00000.shard", sample)
@@ -74,15 +74,15 @@ def no_samples(phone: Phone) -> None:
 
 
 @pytest.mark.parametrize("spoil", [no_description, no_samples])
-def test_whatever_lies_on_the_phone_is_the_phones_fault(phones: list[Phone], spoil: Callable[[Phone], None]) -> None:
+def test_errors_of_files_on_the_phone_blame_the_phone(phones: list[Phone], spoil: Callable[[Phone], None]) -> None:
     spec = run_spec((4, 4), steps=2, data=spec_of(with_data(phones[:2])))
     spoil(phones[1])
     assert train(phones[:2], spec).returncode == 1
     assert complaint(phones[1])[0] == "phone"
 
 
-def test_a_damaged_held_out_sample_does_not_cost_the_checkpoint(phones: list[Phone]) -> None:
-    """Its phone writes none, and fails at its first: those that do have it by then."""
+def test_damaged_held_out_sample_does_not_lose_the_checkpoint(phones: list[Phone]) -> None:
+    """The phone with the damaged sample writes no checkpoints; the other phones have written theirs before it fails."""
     spec = run_spec((4, 4, 4), steps=STEPS, data=spec_of(with_data(phones)))
     damage_sample(phones[1], "test-00000.shard", 10)
     assert train(phones, spec).returncode == 1
@@ -92,8 +92,8 @@ def test_a_damaged_held_out_sample_does_not_cost_the_checkpoint(phones: list[Pho
     assert_last_step_is_saved(phones[0], phones[2])
 
 
-def test_scores_that_are_not_numbers_do_not_cost_the_checkpoint(phones: list[Phone]) -> None:
-    """The only step leaves values that are numbers, but too large to compute with."""
+def test_non_finite_scores_do_not_lose_the_checkpoint(phones: list[Phone]) -> None:
+    """The only step leaves finite weights that are too large to compute with."""
     held_out: DataSpec = replace(SYNTHETIC, test_samples=30)
     spec = run_spec((4, 4, 4), steps=1, data=held_out, optimizer=OptimizerSpec(learning_rate=1e30))
     done = train(phones, spec)

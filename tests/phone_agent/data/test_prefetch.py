@@ -16,7 +16,7 @@ BATCH = 5
 
 @dataclass
 class Counted:
-    """Says which batches it was asked for, by whom; fails at a step."""
+    """Records which batches are requested, and by which thread; fails at a given step."""
 
     fails_at: int = -1
     asked: list[tuple[int, int, int]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Counted:
         self.closed = True
 
 
-def test_batches_come_in_order_and_one_ahead_at_most() -> None:
+def test_batches_arrive_in_order_and_at_most_one_ahead() -> None:
     source = Counted()
     ahead = Prefetch(source)
     for step in range(3, 6):
@@ -49,7 +49,7 @@ def test_batches_come_in_order_and_one_ahead_at_most() -> None:
     assert source.closed
 
 
-def test_parts_of_batches_are_guessed_too() -> None:
+def test_parts_of_batches_are_prefetched_too() -> None:
     source = Counted()
     parts = [slice(0, 2), slice(2, 4), slice(4, 5)]
     ahead = Prefetch(source, parts)
@@ -59,13 +59,13 @@ def test_parts_of_batches_are_guessed_too() -> None:
     assert len(source.asked) == len(set(source.asked)), "nothing is made twice"
 
 
-def test_a_jump_is_no_mistake() -> None:
+def test_unexpected_step_is_prepared_on_request() -> None:
     ahead = Prefetch(Counted())
     assert [ahead.batch(step).labels[0] for step in (0, 7, 7, 2)] == [0, 35, 35, 10]
     ahead.close()
 
 
-def test_what_fails_ahead_is_told_where_it_is_needed() -> None:
+def test_prefetch_error_is_raised_when_the_batch_is_requested() -> None:
     ahead = Prefetch(Counted(fails_at=2))
     assert ahead.batch(0).labels[0] == 0
     assert ahead.batch(1).labels[0] == BATCH
@@ -75,7 +75,7 @@ def test_what_fails_ahead_is_told_where_it_is_needed() -> None:
     ahead.close()
 
 
-def test_letting_go_ends_the_thread() -> None:
+def test_collected_prefetch_ends_its_thread() -> None:
     ahead = Prefetch(Counted())
     ahead.batch(0)
     thread = ahead._thread

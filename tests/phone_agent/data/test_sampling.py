@@ -34,13 +34,13 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]) 
 
 
 def taken_in(orders: list[SampleOrder], steps: int) -> list[int]:
-    """By all ranks, step by step, in rank order."""
+    """The samples of all ranks, step by step, in rank order."""
     return [int(sample) for step in range(steps) for order in orders for sample in order.samples_at(step)[0]]
 
 
 @PATIENT
 @given(samples=st.integers(1, 60), batches=BATCHES, epochs=st.integers(1, 3))
-def test_phones_together_take_every_sample_once_an_epoch(samples: int, batches: list[int], epochs: int) -> None:
+def test_phones_together_use_every_sample_once_per_epoch(samples: int, batches: list[int], epochs: int) -> None:
     orders = [replicated_order(samples, batches, rank, seed=1) for rank in range(len(batches))]
     taken = taken_in(orders, -(-samples * epochs // sum(batches)))
     for epoch in range(epochs):
@@ -49,7 +49,7 @@ def test_phones_together_take_every_sample_once_an_epoch(samples: int, batches: 
 
 @PATIENT
 @given(samples=st.integers(1, 60), batches=BATCHES, other=BATCHES)
-def test_the_order_does_not_depend_on_the_phones(samples: int, batches: list[int], other: list[int]) -> None:
+def test_order_does_not_depend_on_the_phones(samples: int, batches: list[int], other: list[int]) -> None:
     streams = []
     for each in (batches, other):
         orders = [replicated_order(samples, each, rank, seed=1) for rank in range(len(each))]
@@ -59,7 +59,7 @@ def test_the_order_does_not_depend_on_the_phones(samples: int, batches: list[int
 
 @PATIENT
 @given(samples=st.integers(80, 200), batches=BATCHES)
-def test_shares_together_hold_every_sample_once_an_epoch(samples: int, batches: list[int]) -> None:
+def test_partitions_together_hold_every_sample_once_per_epoch(samples: int, batches: list[int]) -> None:
     taken: list[int] = []
     for rank in range(len(batches)):
         order = partition_order(samples, batches, PartitionSlice(rank, 0, batches[rank]), seed=1)
@@ -77,7 +77,7 @@ def test_parts_make_up_the_batch(samples: int, batches: list[int], step: int, cu
     np.testing.assert_array_equal(np.concatenate(parts), order.samples_at(step)[0])
 
 
-def test_epochs_shares_and_seeds_have_orders_of_their_own() -> None:
+def test_order_depends_on_epoch_partition_and_seed() -> None:
     orders = [
         replicated_order(50, [50], 0, seed=1),
         replicated_order(50, [50], 0, seed=2),
@@ -90,20 +90,20 @@ def test_epochs_shares_and_seeds_have_orders_of_their_own() -> None:
     assert len(samples) == 20
 
 
-def test_random_numbers_are_these_on_every_phone() -> None:
+def test_random_numbers_are_the_same_on_every_phone() -> None:
     assert rng.bits((1, 2), 2).tolist() == [16613338946343043936, 5167718485781182436]
     assert rng.permutation((7,), 8).tolist() == [5, 4, 2, 3, 1, 0, 7, 6]
     np.testing.assert_array_equal(rng.bits((3,), 5, start=4), rng.bits((3,), 9)[4:])
     np.testing.assert_array_equal(rng.bits_at((3,), np.array([8, 2])), rng.bits((3,), 9)[[8, 2]])
 
 
-def test_made_up_images_are_these_on_every_phone() -> None:
+def test_synthetic_images_are_the_same_on_every_phone() -> None:
     images, labels = Synthetic(40, (9, 7, 3), 5, seed=3).take(np.array([4, 0, 17]))
     assert labels.tolist() == [4, 0, 2]
     assert zlib.crc32(images.data) == 3015514999
 
 
-def test_held_out_images_are_others() -> None:
+def test_held_out_images_differ_from_training_images() -> None:
     whole, _ = Synthetic(13, SHAPE, 4, seed=9).take(np.arange(13))
     rest, labels = Synthetic(3, SHAPE, 4, seed=9, first=10).take(np.arange(3))
     np.testing.assert_array_equal(rest, whole[10:])
@@ -126,7 +126,7 @@ def test_normalized_as_in_the_textbook() -> None:
     np.testing.assert_allclose(cut, expected[:, 1:5, 1:4], atol=1e-5)
 
 
-def test_a_batch_outlives_the_making_of_the_next_and_no_more() -> None:
+def test_batch_is_valid_until_the_next_but_one_is_prepared() -> None:
     dataset = Synthetic(64, SHAPE, 4, seed=1)
     source = Sampler(dataset, replicated_order(64, [8], 0, 1), Augmenter(dataset, SHAPE), SHAPE)
     first, second, third = (source.batch(step).images for step in range(3))
@@ -134,8 +134,8 @@ def test_a_batch_outlives_the_making_of_the_next_and_no_more() -> None:
     assert np.shares_memory(first, third)
 
 
-def test_only_the_epochs_in_use_are_kept() -> None:
-    """Of a large dataset each takes as much memory as a small network."""
+def test_only_the_epochs_in_use_are_cached() -> None:
+    """A permutation of a large dataset takes as much memory as a small network."""
     order = replicated_order(100_000, [1000], 0, seed=1)
     tracemalloc.start()
     for step in range(0, 64 * 100, 50):
@@ -146,8 +146,8 @@ def test_only_the_epochs_in_use_are_kept() -> None:
 
 
 @pytest.mark.parametrize("shares", [1, 5])
-def test_an_epoch_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch, shares: int) -> None:
-    """Whichever steps go over its end, and however many shares a phone takes part in."""
+def test_permutation_of_an_epoch_is_computed_once(monkeypatch: pytest.MonkeyPatch, shares: int) -> None:
+    """Even if a step crosses the end of an epoch, and if a phone uses slices of several partitions."""
     made: list[tuple[int, ...]] = []
     permutation = rng.permutation
 
@@ -164,7 +164,7 @@ def test_an_epoch_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch, shares: 
     assert len(made) == len(set(made))
 
 
-def test_phones_take_what_one_process_takes() -> None:
+def test_phones_use_the_samples_of_one_process() -> None:
     spec = run_spec((2, 5, 1), data=replace(run_spec((1,)).data, augment="cifar"))
     alone = sampler(run_spec((8,), data=spec.data), 0)
     together = Union([sampler(spec, rank) for rank in range(3)])
@@ -174,6 +174,6 @@ def test_phones_take_what_one_process_takes() -> None:
         np.testing.assert_array_equal(one.images, all_of_them.images)
 
 
-def test_images_of_other_channels_than_the_network_reads_are_refused() -> None:
+def test_images_with_another_number_of_channels_are_rejected() -> None:
     with pytest.raises(AgentError, match="the images have 2 channels, but the network expects 3"):
         Augmenter(Synthetic(4, SHAPE, 2, seed=0), (6, 5, 3))
