@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.contract import rng
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import InternalError
 from phone_agent.device.step_timer import time_steps
 from phone_agent.nn.executable import Backend, Executable, GradientRequest, GradientsReady, ValuesNeeded
 from phone_agent.nn.graph import Graph
@@ -186,7 +186,7 @@ def _compile(
 
 def _require(executable: Executable | None) -> Executable:
     if executable is None:
-        raise AgentError("part of a batch was assigned to a device that no network was compiled for")
+        raise InternalError("part of a batch was assigned to a device that no network was compiled for")
     return executable
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from phone_agent.comm.schedule import Hop, Schedule
 from phone_agent.comm.wire import Floats, Wire
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import AgentError, ErrorCode, InternalError
 from phone_agent.core import ops
 from phone_agent.core.library import library
 from phone_agent.core.thread_pool import ALIGNMENT, ThreadPool, aligned
@@ -133,7 +133,7 @@ class ScheduleExecutor:
     def run(self, buffer: Floats, residual: Floats | None, on_span: SpanCallback | None = None) -> int:
         """Sum in place. Returns the bytes that this rank sent."""
         if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
-            raise AgentError("allreduce needs a contiguous float32 array")
+            raise InternalError("allreduce needs a contiguous float32 array")
         self._job.buffer, self._job.residual = buffer.ctypes.data, None if residual is None else residual.ctypes.data
         self._context.run(self._job, on_span)
         return sum(ring.bytes_sent for ring in self._rings)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from phone_agent.comm.collective import Collective
 from phone_agent.comm.wire import FP16, flush_residual
 from phone_agent.contract import rng
-from phone_agent.contract.errors import AgentError, BadRequestError
+from phone_agent.contract.errors import BadRequestError, InternalError
 from phone_agent.core import ops
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned
 from phone_agent.nn.packing import Packing
@@ -163,7 +163,7 @@ def split_matrices(packing: Packing, first: int, last: int, rank: int) -> Matrix
         if end <= first or offset >= last:
             continue
         if offset < first or end > last:
-            raise AgentError(f"gradients {first} to {last} split a parameter: buckets must hold whole parameters")
+            raise InternalError(f"gradients {first} to {last} split a parameter: buckets must hold whole parameters")
         matrix = Matrix(offset, prod(shape[:-1]), shape[-1])
         if MIN_COMPRESSION * rank * (matrix.rows + matrix.columns) <= matrix.size:
             matrices.append(matrix)

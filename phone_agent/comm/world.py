@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.comm.executor import MpiFunctions, RingNeighbors
-from phone_agent.contract.errors import AgentError, error_line
+from phone_agent.contract.errors import AgentError, InternalError, error_line
 
 
 class TransferRequest(Protocol):
@@ -69,10 +69,10 @@ class SingleProcessWorld:
 
     def neighbors(self, ring: Sequence[int], tag: int) -> Transport:
         del ring, tag
-        raise AgentError("a single process has no neighbors")
+        raise InternalError("a single process has no neighbors")
 
     def mpi_functions(self) -> MpiFunctions:
-        raise AgentError("a single process runs without MPI")
+        raise InternalError("a single process runs without MPI")
 
     def mpi_allreduce(self, buffer: NDArray[Any]) -> None:
         """The sum over one rank is its own buffer."""

@@ -112,6 +112,12 @@ class AgentError(Exception):
         self.code = code or type(self).code
 
 
+class InternalError(AgentError):
+    """A bug: a broken invariant."""
+
+    code = ErrorCode.INTERNAL_ERROR
+
+
 class BadRequestError(AgentError):
     """A request that no phone could fulfill."""
 

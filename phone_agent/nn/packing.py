@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.contract import rng
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import InternalError
 from phone_agent.nn.graph import Graph, Parameter, Shape
 
 Tensors = dict[str, NDArray[Any]]
@@ -58,7 +58,7 @@ class Packing:
         if list(order) == list(self.slots):
             return buffer
         if sorted(order) != sorted(self.slots):
-            raise AgentError("the buffer does not match the network's parameters")
+            raise InternalError("the buffer does not match the network's parameters")
         ends = accumulate(self.slots[name].end - self.slots[name].offset for name in order)
         there = dict(zip(order, np.split(buffer, list(ends)[:-1]), strict=True))
         return np.concatenate([there[name] for name in self.slots])

@@ -13,7 +13,7 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unknown
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import InternalError
 from phone_agent.contract.files import read_text
 from phone_agent.device.facts import getprop
 from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
@@ -123,7 +123,7 @@ def shared_memory() -> CheckResult:
 
 def _buffer(block: SharedMemory) -> memoryview:
     if block.buf is None:
-        raise AgentError("the shared memory is already closed")
+        raise InternalError("the shared memory is already closed")
     return block.buf
 
 
