@@ -124,7 +124,7 @@ class MatrixSplit:
 
 
 class PowerSgdMessageSizes:
-    """Message sizes (see comm.message_sizes) of compressed steps."""
+    """Message sizes (see comm.autotune) of compressed steps."""
 
     def __init__(self, packing: Packing, rank: int = RANK) -> None:
         self._packing, self._rank = packing, rank

@@ -138,19 +138,8 @@ class FusedInput(Structure):
 class BatchNorm(Structure):
     __slots__ = ()
     _fields_: ClassVar = (
-        _pointers(
-            "gamma",
-            "beta",
-            "running_mean",
-            "running_var",
-            "mean",
-            "inv_std",
-            "scale",
-            "shift",
-            "dgamma",
-            "dbeta",
-            "sums",
-        )
+        _pointers("gamma", "beta", "running_mean", "running_var", "mean", "inv_std", "scale", "shift")
+        + _pointers("dgamma", "dbeta", "sums")
         + _floats("epsilon", "momentum")
         + _ints("channels", "accumulate")
     )

@@ -19,6 +19,13 @@ from tests.phone_agent.phones import Phone
 LITTLE, MIDDLE, PRIME = 1_785_600, 2_419_200, 2_841_600
 ZONES = {"cpu-0-0-usr": 41_500, "cpu-1-3-usr": 47_200, "gpuss-0-usr": 60_000, "battery": 31_000, "cpu-off": -273_000}
 
+DEMOTED = """
+import ctypes
+from phone_agent.device import affinity
+ctypes.CDLL(None).prctl(affinity.PR_SET_TIMERSLACK, ctypes.c_ulong(40_000_000), 0, 0, 0)  # as Android does
+print(affinity.reduce_timer_slack())
+"""
+
 
 def write(path: Path, content: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -213,3 +220,8 @@ def test_peak_memory_without_proc(s10: SystemPaths) -> None:
     assert memory.peak_bytes(s10) > 1_000_000
     write(s10.proc / "self" / "status", "VmHWM:\t   2048 kB")
     assert memory.peak_bytes(s10) == 2048 * 1024
+
+
+def test_timer_slack_of_a_demoted_process_is_reduced() -> None:
+    done = subprocess.run([sys.executable, "-c", DEMOTED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["50000"]
