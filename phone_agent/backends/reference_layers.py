@@ -14,18 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.nn.graph import (
-    AvgPool,
-    BatchNorm,
-    Conv,
-    Dropout,
-    IntPair,
-    LocalResponseNorm,
-    MaxPool,
-    Relu,
-    as_pair,
-    count_windows,
-)
+from phone_agent.nn import graph as nn
 from phone_agent.nn.packing import Tensors
 
 Array = NDArray[Any]
@@ -36,12 +25,12 @@ class Taps:
     """The taps of a kernel. `padded[index]` are the pixels that all windows have at one tap."""
 
     def __init__(
-        self, x: Array, kernel: IntPair, stride: int, padding: IntPair, *, dilation: int = 1, ceil: bool = False
+        self, x: Array, kernel: nn.IntPair, stride: int, padding: nn.IntPair, *, dilation: int = 1, ceil: bool = False
     ) -> None:
-        self._kernel, self._stride, self._dilation = as_pair(kernel), stride, dilation
+        self._kernel, self._stride, self._dilation = nn.as_pair(kernel), stride, dilation
         _, height, width, _ = x.shape
-        self._image, self._near = (height, width), as_pair(padding)
-        self.windows = count_windows(height, width, kernel, stride, padding=padding, dilation=dilation, ceil=ceil)
+        self._image, self._near = (height, width), nn.as_pair(padding)
+        self.windows = nn.count_windows(height, width, kernel, stride, padding=padding, dilation=dilation, ceil=ceil)
         self.count = self._kernel[0] * self._kernel[1]
 
     def pad(self, x: Array, fill: float = 0.0) -> Array:
@@ -67,7 +56,7 @@ class Taps:
         return slice(start, start + (count - 1) * self._stride + 1, self._stride)
 
 
-def conv_taps(layer: Conv, x: Array) -> Taps:
+def conv_taps(layer: nn.Conv, x: Array) -> Taps:
     return Taps(x, layer.kernel, layer.stride, layer.padding, dilation=layer.dilation)
 
 
@@ -76,7 +65,7 @@ def split_groups(x: Array, groups: int) -> Array:
     return x.reshape(-1, groups, x.shape[-1] // groups).swapaxes(0, 1)
 
 
-def conv_forward(layer: Conv, x: Array, weight: Array, bias: Array | None = None) -> Array:
+def conv_forward(layer: nn.Conv, x: Array, weight: Array, bias: Array | None = None) -> Array:
     taps = conv_taps(layer, x)
     stack = np.zeros((layer.groups, len(x) * taps.windows[0] * taps.windows[1], layer.filters // layer.groups), x.dtype)
     padded = taps.pad(x)
@@ -86,7 +75,7 @@ def conv_forward(layer: Conv, x: Array, weight: Array, bias: Array | None = None
     return y if bias is None else y + bias
 
 
-def conv_backward(layer: Conv, dy: Array, x: Array, weight: Array) -> tuple[Array, Array, Array]:
+def conv_backward(layer: nn.Conv, dy: Array, x: Array, weight: Array) -> tuple[Array, Array, Array]:
     """Gradients of input, weight and bias."""
     taps = conv_taps(layer, x)
     padded = taps.pad(x)
@@ -106,11 +95,11 @@ def sum_over_pixels(values: Array) -> Array:
     return total
 
 
-def pool_taps(layer: MaxPool | AvgPool, x: Array) -> Taps:
+def pool_taps(layer: nn.MaxPool | nn.AvgPool, x: Array) -> Taps:
     return Taps(x, layer.kernel, layer.stride, layer.padding, ceil=layer.ceil)
 
 
-def maxpool_forward(layer: MaxPool, x: Array) -> tuple[Array, Array]:
+def maxpool_forward(layer: nn.MaxPool, x: Array) -> tuple[Array, Array]:
     """Also returns the argmax: the first tap with the largest value."""
     taps = pool_taps(layer, x)
     padded = taps.pad(x, fill=-np.inf)
@@ -118,7 +107,7 @@ def maxpool_forward(layer: MaxPool, x: Array) -> tuple[Array, Array]:
     return stack.max(axis=0), stack.argmax(axis=0)
 
 
-def maxpool_backward(layer: MaxPool, dy: Array, argmax: Array, x: Array) -> Array:
+def maxpool_backward(layer: nn.MaxPool, dy: Array, argmax: Array, x: Array) -> Array:
     taps = pool_taps(layer, x)
     dpadded = taps.pad(np.zeros_like(x))
     for tap, (_, index) in enumerate(taps):
@@ -126,14 +115,14 @@ def maxpool_backward(layer: MaxPool, dy: Array, argmax: Array, x: Array) -> Arra
     return taps.crop(dpadded)
 
 
-def avgpool_forward(layer: AvgPool, x: Array) -> Array:
+def avgpool_forward(layer: nn.AvgPool, x: Array) -> Array:
     taps = pool_taps(layer, x)
     padded = taps.pad(x)
     total: Array = np.sum([padded[index] for _, index in taps], axis=0)
     return total / window_pixels(layer, x)
 
 
-def avgpool_backward(layer: AvgPool, dy: Array, x: Array) -> Array:
+def avgpool_backward(layer: nn.AvgPool, dy: Array, x: Array) -> Array:
     taps = pool_taps(layer, x)
     dpadded = taps.pad(np.zeros_like(x))
     mean = dy / window_pixels(layer, x)
@@ -142,7 +131,7 @@ def avgpool_backward(layer: AvgPool, dy: Array, x: Array) -> Array:
     return taps.crop(dpadded)
 
 
-def window_pixels(layer: AvgPool, x: Array) -> Array:
+def window_pixels(layer: nn.AvgPool, x: Array) -> Array:
     """The divisor of the average, for every window."""
     taps = pool_taps(layer, x)
     inside = taps.pad(np.ones((1, *x.shape[1:3], 1), x.dtype), fill=float(layer.count_padding))
@@ -174,12 +163,12 @@ def moments(x: Array) -> Moments:
     return Moments(mean, sum_over_pixels((x - mean) ** 2) / count, count)
 
 
-def norm_forward(layer: BatchNorm, x: Array, weight: Array, bias: Array, by: Moments) -> Array:
+def norm_forward(layer: nn.BatchNorm, x: Array, weight: Array, bias: Array, by: Moments) -> Array:
     y: Array = (x - by.mean) / np.sqrt(by.variance + layer.epsilon) * weight + bias
     return y
 
 
-def norm_backward(layer: BatchNorm, dy: Array, x: Array, weight: Array, by: Moments) -> tuple[Array, Array, Array]:
+def norm_backward(layer: nn.BatchNorm, dy: Array, x: Array, weight: Array, by: Moments) -> tuple[Array, Array, Array]:
     """Gradients of input, weight and bias. The moments depend on x."""
     deviation = np.sqrt(by.variance + layer.epsilon)
     normal = (x - by.mean) / deviation
@@ -188,7 +177,7 @@ def norm_backward(layer: BatchNorm, dy: Array, x: Array, weight: Array, by: Mome
     return dx, dweight, dbias
 
 
-def update_running_statistics(layer: BatchNorm, by: Moments, running: Tensors) -> None:
+def update_running_statistics(layer: nn.BatchNorm, by: Moments, running: Tensors) -> None:
     """The running variance is unbiased. A single value has no variance and changes nothing."""
     if by.pixels == 1:
         return
@@ -197,11 +186,11 @@ def update_running_statistics(layer: BatchNorm, by: Moments, running: Tensors) -
         running[name] += layer.momentum * (new - running[name])
 
 
-def relu_forward(layer: Relu, x: Array) -> Array:
+def relu_forward(layer: nn.Relu, x: Array) -> Array:
     return np.clip(x, 0, 6) if layer.six else np.maximum(x, 0)
 
 
-def relu_backward(layer: Relu, dy: Array, x: Array) -> Array:
+def relu_backward(layer: nn.Relu, dy: Array, x: Array) -> Array:
     return np.where((x > 0) & (x < 6) if layer.six else x > 0, dy, 0)
 
 
@@ -212,17 +201,17 @@ def sum_over_channels(x: Array, below: int, above: int) -> Array:
     return total
 
 
-def lrn_base(layer: LocalResponseNorm, x: Array) -> Array:
+def lrn_base(layer: nn.LocalResponseNorm, x: Array) -> Array:
     around = sum_over_channels(x * x, layer.size // 2, (layer.size - 1) // 2)
     return layer.k + layer.alpha / layer.size * around
 
 
-def lrn_forward(layer: LocalResponseNorm, x: Array) -> Array:
+def lrn_forward(layer: nn.LocalResponseNorm, x: Array) -> Array:
     y: Array = x * lrn_base(layer, x) ** -layer.beta
     return y
 
 
-def lrn_backward(layer: LocalResponseNorm, dy: Array, x: Array) -> Array:
+def lrn_backward(layer: nn.LocalResponseNorm, dy: Array, x: Array) -> Array:
     """A channel is in the windows of its neighbors: the same window, mirrored."""
     base = lrn_base(layer, x)
     reflected = sum_over_channels(dy * x * base ** (-layer.beta - 1), (layer.size - 1) // 2, layer.size // 2)
@@ -230,7 +219,7 @@ def lrn_backward(layer: LocalResponseNorm, dy: Array, x: Array) -> Array:
     return dx
 
 
-def dropout_scale(layer: Dropout, x: Array, draw: int, salt: int) -> Array:
+def dropout_scale(layer: nn.Dropout, x: Array, draw: int, salt: int) -> Array:
     """The factor of each value: 0 or 1 / (1 - rate). The same in forward and backward."""
     scale: Array = keep_mask(x.size, layer.rate, draw, salt).reshape(x.shape) / x.dtype.type(1 - layer.rate)
     return scale.astype(x.dtype)

@@ -9,24 +9,7 @@ from math import prod
 from typing import cast
 
 from phone_agent.core.ops import Act, Pooling
-from phone_agent.nn.graph import (
-    Add,
-    AvgPool,
-    BatchNorm,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    GlobalAvgPool,
-    Graph,
-    GraphError,
-    LocalResponseNorm,
-    MaxPool,
-    Node,
-    Relu,
-    Shape,
-    as_pair,
-)
+from phone_agent.nn import graph as nn
 from phone_agent.nn.plan.lowered_graph import (
     AddOp,
     Affine,
@@ -48,7 +31,7 @@ CACHE_LINE_FLOATS = 16  # per-channel vectors start on a cache line
 
 
 @lru_cache(maxsize=8)
-def fuse(graph: Graph) -> LoweredGraph:
+def fuse(graph: nn.Graph) -> LoweredGraph:
     return _Fusion(graph).lower()
 
 
@@ -57,12 +40,12 @@ class _Tail:
     """A layer and what can be fused into it: a batch normalization and an activation that are its only consumers."""
 
     positions: tuple[int, ...]
-    norm: Node | None
+    norm: nn.Node | None
     act: Act = Act.NONE
 
 
 class _Fusion:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: nn.Graph) -> None:
         self._nodes, self._frozen = graph.nodes, graph.frozen
         self._consumers = _consumers(graph)
         self._image = _value("image", graph.shape)
@@ -99,33 +82,33 @@ class _Fusion:
     def _any_trainable(self, *parameters: str | None) -> bool:
         return any(name is not None and name not in self._frozen for name in parameters)
 
-    def _lower_node(self, position: int, node: Node) -> None:  # noqa: C901 - one case per layer
-        if isinstance(node.layer, Concat):
-            if self._only_consumer(position, Concat) is None:  # else it is merged into that one
+    def _lower_node(self, position: int, node: nn.Node) -> None:  # noqa: C901 - one case per layer
+        if isinstance(node.layer, nn.Concat):
+            if self._only_consumer(position, nn.Concat) is None:  # else it is merged into that one
                 self._concat(position, node)
             return
         x = self._values[node.inputs[0]]
         match node.layer:
-            case Conv() as layer:
+            case nn.Conv() as layer:
                 self._conv(position, node, layer, x)
-            case Dense() as layer:
+            case nn.Dense() as layer:
                 self._dense(position, node, layer, x)
-            case BatchNorm():
+            case nn.BatchNorm():
                 self._batch_norm(position, node, x)
-            case Relu() as layer:
+            case nn.Relu() as layer:
                 self._add(_Tail((position,), None, _act(layer)), node, x, None)
-            case Add():
+            case nn.Add():
                 self._add(self._find_tail(position), node, x, self._values[node.inputs[1]])
-            case MaxPool() | AvgPool() | GlobalAvgPool():
+            case nn.MaxPool() | nn.AvgPool() | nn.GlobalAvgPool():
                 self._pool(position, node, x)
-            case LocalResponseNorm() as layer:
+            case nn.LocalResponseNorm() as layer:
                 self._append((position,), LrnOp(node.name, layer, x, _value(node.name, node.shape)))
-            case Dropout() as layer:
+            case nn.Dropout() as layer:
                 op = DropoutOp(node.name, layer.rate, position, x, _value(node.name, node.shape))
                 op.y.clamped_by = Act.RELU if op.x.clamped_by != Act.NONE else Act.NONE
                 self._append((position,), op)
 
-    def _conv(self, position: int, node: Node, layer: Conv, x: Value) -> None:
+    def _conv(self, position: int, node: nn.Node, layer: nn.Conv, x: Value) -> None:
         y = _value(node.name, node.shape)
         tail = self._find_tail(position, norm=not layer.bias)
         if tail.norm is not None:
@@ -134,19 +117,19 @@ class _Fusion:
         bias = f"{node.name}.bias" if layer.bias else None
         self._append_conv(tail, ConvOp(node.name, layer, f"{node.name}.weight", bias, x, y))
 
-    def _dense(self, position: int, node: Node, layer: Dense, x: Value) -> None:
+    def _dense(self, position: int, node: nn.Node, layer: nn.Dense, x: Value) -> None:
         y, flatten = _value(node.name, node.shape), x.pixels > 1
         tail = self._find_tail(position)
         y.act = y.clamped_by = tail.act
         x = self._contiguous(x) if flatten else x
         weight, bias = f"{node.name}.weight", f"{node.name}.bias"
-        self._append_conv(tail, ConvOp(node.name, Conv(layer.units, 1), weight, bias, x, y, flatten))
+        self._append_conv(tail, ConvOp(node.name, nn.Conv(layer.units, 1), weight, bias, x, y, flatten))
 
     def _append_conv(self, tail: _Tail, op: ConvOp) -> None:
         op.trainable = self._any_trainable(op.weight, op.bias)
         self._append(tail.positions, op)
 
-    def _batch_norm(self, position: int, node: Node, x: Value) -> None:
+    def _batch_norm(self, position: int, node: nn.Node, x: Value) -> None:
         x = self._unscaled(x)
         y = Value(node.name, x.height, x.width, x.channels, x.storage, x.start)
         tail = self._find_tail(position)
@@ -154,37 +137,44 @@ class _Fusion:
         y.act = y.clamped_by = tail.act
         self._append(tail.positions, BatchNormOp(node.name, norm, x, y))
 
-    def _attach_norm(self, node: Node, y: Value) -> Norm:
+    def _attach_norm(self, node: nn.Node, y: Value) -> Norm:
         y.affine = Affine(y.channels)
-        y.norm = Norm(node.name, cast("BatchNorm", node.layer), y.channels, y.affine)
+        y.norm = Norm(node.name, cast("nn.BatchNorm", node.layer), y.channels, y.affine)
         self._norms.append(y.norm)
         return y.norm
 
-    def _add(self, tail: _Tail, node: Node, a: Value, b: Value | None) -> None:
+    def _add(self, tail: _Tail, node: nn.Node, a: Value, b: Value | None) -> None:
         y = _value(node.name, node.shape)
         y.act = y.clamped_by = tail.act
         self._append(tail.positions, AddOp(node.name, a, b, y))
 
-    def _pool(self, position: int, node: Node, x: Value) -> None:
+    def _pool(self, position: int, node: nn.Node, x: Value) -> None:
         y = _value(node.name, node.shape)
         y.clamped_by = x.clamped_by
         match node.layer:
-            case MaxPool(kernel, stride, padding):
-                if prod(as_pair(kernel)) > MAX_POOL_TAPS:
-                    window = "x".join(map(str, as_pair(kernel)))
-                    raise GraphError(
+            case nn.MaxPool(kernel, stride, padding):
+                if prod(nn.as_pair(kernel)) > MAX_POOL_TAPS:
+                    window = "x".join(map(str, nn.as_pair(kernel)))
+                    raise nn.GraphError(
                         f"layer {node.name} (MaxPool): the {window} window has more than {MAX_POOL_TAPS} taps"
                     )
                 op = PoolOp(
-                    node.name, Pooling.MAX, as_pair(kernel), stride, as_pair(padding), count_padding=False, x=x, y=y
+                    node.name,
+                    Pooling.MAX,
+                    nn.as_pair(kernel),
+                    stride,
+                    nn.as_pair(padding),
+                    count_padding=False,
+                    x=x,
+                    y=y,
                 )
-            case AvgPool(kernel, stride, padding, _, count):
-                op = PoolOp(node.name, Pooling.AVERAGE, as_pair(kernel), stride, as_pair(padding), count, x, y)
+            case nn.AvgPool(kernel, stride, padding, _, count):
+                op = PoolOp(node.name, Pooling.AVERAGE, nn.as_pair(kernel), stride, nn.as_pair(padding), count, x, y)
             case _:
                 op = PoolOp(node.name, Pooling.AVERAGE, (x.height, x.width), 1, (0, 0), count_padding=False, x=x, y=y)
         self._append((position,), op)
 
-    def _concat(self, position: int, node: Node) -> None:
+    def _concat(self, position: int, node: nn.Node) -> None:
         """A view: parts are written directly into one wide storage, unless other ops also read them."""
         y = _value(node.name, node.shape)
         values = [self._values[feed] for feed in self._inputs(position)]
@@ -243,13 +233,13 @@ class _Fusion:
 
     def _find_tail(self, position: int, *, norm: bool = False) -> _Tail:
         positions, follower = [position], None
-        if norm and (follower := self._only_consumer(position, BatchNorm)) is not None:
+        if norm and (follower := self._only_consumer(position, nn.BatchNorm)) is not None:
             positions.append(follower)
-        relu = self._only_consumer(positions[-1], Relu)
+        relu = self._only_consumer(positions[-1], nn.Relu)
         act = Act.NONE
         if relu is not None:
             positions.append(relu)
-            act = _act(cast("Relu", self._nodes[relu].layer))
+            act = _act(cast("nn.Relu", self._nodes[relu].layer))
         return _Tail(tuple(positions), None if follower is None else self._nodes[follower], act)
 
     def _only_consumer(self, position: int, layer: type) -> int | None:
@@ -258,12 +248,12 @@ class _Fusion:
         return consumers[0] if alone and isinstance(self._nodes[consumers[0]].layer, layer) else None
 
 
-def _consumers(graph: Graph) -> dict[int, list[int]]:
+def _consumers(graph: nn.Graph) -> dict[int, list[int]]:
     """The consumers of each node. The loss (one past the last node) consumes the last."""
     if not graph.nodes:
-        raise GraphError("the network has no layers")
+        raise nn.GraphError("the network has no layers")
     if graph.unused_layers:
-        raise GraphError(f"layer {graph.unused_layers[0]}: its output is not used")
+        raise nn.GraphError(f"layer {graph.unused_layers[0]}: its output is not used")
     consumers: dict[int, list[int]] = defaultdict(list)
     for position, node in enumerate(graph.nodes):
         for feed in node.inputs:
@@ -272,12 +262,12 @@ def _consumers(graph: Graph) -> dict[int, list[int]]:
     return consumers
 
 
-def _value(name: str, shape: Shape) -> Value:
+def _value(name: str, shape: nn.Shape) -> Value:
     height, width, channels = shape if len(shape) == 3 else (1, 1, shape[0])
     return Value(name, height, width, channels, Storage(name, height * width, channels))
 
 
-def _act(layer: Relu) -> Act:
+def _act(layer: nn.Relu) -> Act:
     return Act.RELU6 if layer.six else Act.RELU
 
 
