@@ -305,7 +305,7 @@ def test_compute_threads_have_lower_priority_than_communication(
 SPECS = {
     "3 ranks": (run_spec((4, 4, 4)), "mpirun started 1 ranks, run.json has 3"),
     "batch of none": (run_spec((0,)), "gives p1-01 a batch of 0"),
-    "wire format": (run_spec((4,), wire="fp8"), "unknown wire format 'fp8'; choose one of: fp32"),
+    "wire format": (run_spec((4,), wire="fp8"), "unknown wire format 'fp8'; choose one of: auto, fp32"),
     "order": (RunSpec.from_json(run_spec((4,)).to_json().replace('"rank": 0', '"rank": 1')), "as 0, 1, 2"),
 }
 
