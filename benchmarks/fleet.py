@@ -103,7 +103,7 @@ def lab(phones: int) -> Iterator[None]:
             subprocess.run([*clusterctl(), "lab", "up", f"--phones={phones}", f"--switches={switches}"], check=True)
             yield
         finally:
-            subprocess.run([*clusterctl(), "lab", "down"], check=True)
+            subprocess.run([*clusterctl(), "lab", "down", "--force"], check=True)
 
 
 def clusterctl() -> list[str]:

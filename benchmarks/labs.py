@@ -62,7 +62,7 @@ def lab(
         clusterctl("provision")
         yield
     finally:
-        clusterctl("lab", "down")
+        clusterctl("lab", "down", "--force")
         shutil.rmtree(state, ignore_errors=True)
 
 

@@ -10,7 +10,7 @@ export CLUSTERCTL_STATE
 unset CLUSTERCTL_INVENTORY
 
 clean_up() {
-  clusterctl lab down >/dev/null 2>&1 || true
+  clusterctl lab down --force >/dev/null 2>&1 || true
   rm -rf "$CLUSTERCTL_STATE"
 }
 trap clean_up EXIT

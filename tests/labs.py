@@ -95,7 +95,7 @@ def running_lab(phones: int, switches: int = 1, *, mode: Mode | None = None, **o
         lab.clusterctl("lab", "up", "--phones", str(phones), "--switches", str(switches), *flags)
         yield lab
     finally:
-        lab.clusterctl("lab", "down", check=False)
+        lab.clusterctl("lab", "down", "--force", check=False)
         shutil.rmtree(state, ignore_errors=True)
 
 

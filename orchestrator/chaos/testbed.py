@@ -136,7 +136,7 @@ def temporary_lab(phones: range) -> Iterator[Testbed]:
                 testbed.clusterctl("provision")
                 yield testbed
             finally:
-                testbed.clusterctl("lab", "down")
+                testbed.clusterctl("lab", "down", "--force")
     finally:
         shutil.rmtree(state, ignore_errors=True)
 

@@ -9,6 +9,7 @@ import typer
 from orchestrator.cli.choices import Arch, PowerState
 from orchestrator.cli.help import EXPERT, format_examples
 from orchestrator.cli.options import JsonOption
+from orchestrator.errors import EXIT_FAILED
 
 app = typer.Typer(help="Run a rack of virtual phones on this computer.", no_args_is_help=True)
 
@@ -64,22 +65,33 @@ def up(
 
 
 @app.command()
-def down() -> None:
-    """Remove the lab and everything in it."""
+def down(
+    force: Annotated[bool, typer.Option("--force", help="Remove the lab even while a run is unfinished.")] = False,
+) -> None:
+    """Remove the lab and everything in it.
+
+    Asks first if a run is unfinished.
+    """
     from orchestrator.lab.lifecycle import down as take_down
+    from orchestrator.lab.lifecycle import is_running
     from orchestrator.lab.spec import CLUSTER_NAME
     from orchestrator.paths import ClusterState
     from orchestrator.records.record import RunStore
     from orchestrator.supervisor.service import end_supervisor
     from orchestrator.supervisor.stop import abandon_runs
     from orchestrator.view.console import note
+    from orchestrator.view.lab import confirm_removal
     from orchestrator.view.progress import working
 
     state = ClusterState(CLUSTER_NAME)
+    store = RunStore(state.runs)
+    unfinished = [record for record in store.all() if not record.over]
+    if unfinished and is_running() and not force and not confirm_removal(unfinished):
+        raise typer.Exit(EXIT_FAILED)
     with working("removing the lab"):
         end_supervisor(state)
         removed = take_down()
-        abandon_runs(RunStore(state.runs), "the lab was removed")
+        abandon_runs(store, "the lab was removed")
     note("lab removed" if removed else "no lab is running")
 
 

@@ -70,6 +70,10 @@ def down() -> bool:
     return True
 
 
+def is_running() -> bool:
+    return _running_spec() is not None
+
+
 def _running_spec() -> LabSpec | None:
     """The spec of the running lab. None if there is none, or if its `lab up` did not finish."""
     lab = LabLayout(lab_dir())

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
 
+from orchestrator.errors import UsageError
 from orchestrator.lab.config import Arch
 from orchestrator.lab.lifecycle import LabUpResult
 from orchestrator.lab.spec import Mode
+from orchestrator.records.record import RunRecord
 from orchestrator.text import count_of
-from orchestrator.view.console import note, out, warn
+from orchestrator.view.console import err, note, out, warn
 from orchestrator.view.table import Column, FitTable, print_table
 
 _MEANING = {
@@ -30,6 +33,23 @@ def print_started(outcome: LabUpResult) -> None:
     note(f"{state}: {outcome.spec.config}, {_MEANING[outcome.spec.mode]}")
     if outcome.spec.mode is Mode.LOOPBACK and not outcome.already_running:
         warn(f"running without network namespaces ({'; '.join(outcome.fallback_reasons)}). {_LOST_ON_LOOPBACK}")
+
+
+def confirm_removal(unfinished: Sequence[RunRecord]) -> bool:
+    """Asks whether to remove the lab although runs are unfinished; without a terminal, raises UsageError."""
+    runs = ", ".join(f"{each.run_id} is {each.state} at step {each.step} of {each.steps}" for each in unfinished)
+    if not (sys.stdin.isatty() and err.is_terminal):
+        raise UsageError(
+            f"the lab is in use: {runs}",
+            remedy=f"clusterctl stop {unfinished[-1].run_id}, or end it with clusterctl lab down --force",
+        )
+    err.print(f"The lab is in use: {runs}.", markup=False, soft_wrap=True)
+    try:
+        answer = err.input("[bold]End the run and remove the lab?[/] \\[y/[bold]N[/]] ")
+    except (EOFError, KeyboardInterrupt):
+        err.print()
+        answer = ""
+    return answer.strip().lower() in {"y", "yes"}
 
 
 def print_status(report: dict[str, Any]) -> None:

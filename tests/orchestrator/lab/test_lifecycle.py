@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +15,12 @@ from orchestrator.errors import UsageError
 from orchestrator.lab import ipc, programs
 from orchestrator.lab.client import lab_status
 from orchestrator.lab.config import Arch
+from orchestrator.lab.spec import Mode
 from orchestrator.paths import ClusterState
 from orchestrator.process_lock import holder
-from tests.labs import TestLab, running_lab
+from orchestrator.records.record import RunStore
+from tests.labs import CLUSTERCTL, TestLab, running_lab
+from tests.orchestrator.supervisor.samples import SPEC
 
 pytestmark = pytest.mark.lab
 
@@ -103,3 +110,45 @@ def test_up_keeps_the_cluster_key_and_forgets_host_keys(monkeypatch: pytest.Monk
 def test_other_users_cannot_connect_to_the_daemon(any_lab: TestLab) -> None:
     assert (any_lab.directory / "daemon.sock").stat().st_mode & 0o077 == 0
     assert any_lab.directory.stat().st_mode & 0o077 == 0
+
+
+def test_down_asks_while_a_run_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_lab(1, mode=Mode.LOOPBACK) as lab:
+        monkeypatch.setenv("CLUSTERCTL_STATE", str(lab.state))
+        store = RunStore(ClusterState("lab").runs)
+        record = replace(store.create(SPEC), state="running", step=7)
+        store.save(record)
+        refused = lab.clusterctl("lab", "down", check=False)
+        assert refused.returncode == 2
+        assert f"{record.run_id} is running at step 7 of {record.steps}" in " ".join(refused.stderr.split())
+        assert "clusterctl lab down --force" in " ".join(refused.stderr.split())
+        assert _down_with_answer(lab, "n") == 1
+        assert lab.phone("p1-01")["up"]
+        assert store.read(record.run_id).state == "running"
+        assert _down_with_answer(lab, "y") == 0
+        assert not lab.directory.exists()
+        assert store.read(record.run_id).state == "stopped"
+
+
+def test_down_with_force_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_lab(1, mode=Mode.LOOPBACK) as lab:
+        monkeypatch.setenv("CLUSTERCTL_STATE", str(lab.state))
+        store = RunStore(ClusterState("lab").runs)
+        record = store.create(SPEC)
+        lab.clusterctl("lab", "down", "--force")
+        assert not lab.directory.exists()
+        assert store.read(record.run_id).state == "stopped"
+
+
+def _down_with_answer(lab: TestLab, answer: str) -> int:
+    """Answers the question of `lab down` on a terminal."""
+    terminal, its_end = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [*CLUSTERCTL, "lab", "down"], env=lab.environment, stdin=its_end, stdout=its_end, stderr=its_end
+        )
+        os.write(terminal, f"{answer}\n".encode())
+        return process.wait()
+    finally:
+        os.close(terminal)
+        os.close(its_end)
