@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.data.store import StoredDataset
@@ -122,14 +122,12 @@ class Push:
 
     def _query(self, phones: Sequence[Phone], *, verify: bool) -> dict[Phone, DatasetFiles]:
         """The files of each phone that replies; the others are recorded as failed."""
-        flags = ["--verify"] if verify else []
-
-        command = ("data-list", self.stored.name, *flags)
+        command = ("data-list", self.stored.name, *(["--verify"] if verify else []))
         outcomes = self.fleet.map(
             lambda phone: agent.call(phone, DatasetFiles, *command, timeout=VERIFY_TIMEOUT), phones
         )
         for outcome in outcomes.failures:
-            self._done[outcome.phone] = _failed(outcome)
+            self._done[outcome.phone] = _without_value(outcome)
         return dict(outcomes.values())
 
     def _missing_files(
@@ -250,16 +248,8 @@ def _stop(phone: Phone, files: frozenset[str]) -> Hop:
     return Hop(phone.name, str(phone.address), phone.ssh_port, files)
 
 
-def _failed(outcome: Outcome[Any]) -> Outcome[int]:
-    return Outcome(
-        outcome.phone,
-        outcome.status,
-        outcome.seconds,
-        phase=outcome.phase,
-        error=outcome.error,
-        code=outcome.code,
-        remedy=outcome.remedy,
-    )
+def _without_value(outcome: Outcome[Any]) -> Outcome[int]:
+    return replace(outcome, value=None)
 
 
 def _parse_replies(stdout: str) -> dict[str, DeliveryReply]:
