@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from phone_agent.backends.checks import check_batch
-from phone_agent.backends.planned_executable import OpTime, PlannedExecutable, is_readable_in_place
+from phone_agent.backends.planned_executable import OpTime, PlannedExecutable, check_batch, is_readable_in_place
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned
 from phone_agent.nn.executable import GradientRequest
 from phone_agent.nn.graph import Graph

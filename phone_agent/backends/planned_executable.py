@@ -1,4 +1,4 @@
-"""Base class of executables that run a plan: one program per batch size."""
+"""Base class of executables that run a plan: one program per batch size. Validation of their inputs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.backends.checks import InputError, check_images, check_state
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
-from phone_agent.nn.packing import State
+from phone_agent.nn.packing import State, packing_of
 from phone_agent.nn.plan.memory_plan import MemoryPlan, fit_plan, memory_of
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import Plan
@@ -49,7 +49,7 @@ class PlannedExecutable(Executable, Generic[Program]):
     def prepare(self, sizes: Collection[int]) -> None:
         """Recently used sizes are cached."""
         if largest := [size for size in sizes if size > self._batch]:
-            raise InputError(f"batch of {max(largest)}: the network was compiled for at most {self._batch}")
+            raise BadRequestError(f"batch of {max(largest)}: the network was compiled for at most {self._batch}")
         new = {size: fit_plan(self._graph, size, self._options) for size in sizes if size not in self._plans}
         keep = {self._batch, *sizes}
         others = [size for size in self._plans if size not in keep]
@@ -89,3 +89,37 @@ class PlannedExecutable(Executable, Generic[Program]):
 def is_readable_in_place(images: Array, batch: int) -> bool:
     """Whether kernels can read these images without a copy."""
     return images.dtype == np.float32 and images.flags.c_contiguous and len(images) == batch
+
+
+def check_state(graph: Graph, state: State) -> None:
+    size = packing_of(graph).size
+    for name, buffer in (("values", state.values), ("gradients", state.gradients)):
+        if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
+            raise BadRequestError(f"state.{name} must be contiguous float32, not {buffer.dtype}")
+        if buffer.size != size:
+            raise BadRequestError(
+                f"state.{name} has {buffer.size} elements; the packed parameters of the network have {size}"
+            )
+
+
+def check_batch(graph: Graph, sizes: Collection[int], images: Array, labels: Array) -> None:
+    check_images(graph, images)
+    if len(images) not in sizes:
+        known = " or ".join(map(str, sizes))
+        raise BadRequestError(f"batch of {len(images)} images; the network was compiled for {known}")
+    if labels.shape != (len(images),):
+        raise BadRequestError(
+            f"labels have shape {labels.shape}; expected one integer for each of {len(images)} images"
+        )
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise BadRequestError(f"labels are {labels.dtype}; expected integers")
+    if labels.min() < 0 or labels.max() >= graph.classes:
+        wrong = labels[(labels < 0) | (labels >= graph.classes)][0]
+        raise BadRequestError(f"label {wrong}: the network has classes 0 to {graph.classes - 1}")
+
+
+def check_images(graph: Graph, images: Array) -> None:
+    if images.shape[1:] != graph.shape:
+        raise BadRequestError(f"images have shape {images.shape[1:]}; the network expects {graph.shape}")
+    if images.dtype.kind not in "fiu":
+        raise BadRequestError(f"images are {images.dtype}; expected numbers")

@@ -21,7 +21,7 @@ from phone_agent.contract.decode import (
     decode,
     parse_json,
 )
-from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.errors import BadRequestError
 
 PARTS = ("models", "sweep", "operations", "power", "foreground")
 MODELS = ("mentee", "mobilenet_reduced", "resnet_reduced")
@@ -32,12 +32,6 @@ PROFILED = ("conv", 64, 4)  # the network that the paper profiles by operation; 
 FOREGROUND_ALONE, TRAINING_ALONE = "foreground alone", "training alone"  # situations of Interference
 TRAINING_LOW_PRIORITY, EQUAL_PRIORITY = "both, training at low priority", "both, equal priority"
 MAX_WIDTH, MAX_DEPTH, MAX_BATCH, MAX_MINUTES = 4096, 64, 1024, 240.0
-
-
-class StudyError(AgentError):
-    """Invalid study request or invalid result row."""
-
-    code = ErrorCode.BAD_REQUEST
 
 
 def network_name(family: str, width: int, depth: int) -> str:
@@ -67,11 +61,11 @@ class StudyRequest:
         _check_range("batch", (self.batch,), MAX_BATCH)
         _check_choices("backend", self.backends, BACKENDS)
         if not 0 <= self.threads <= MAX_THREADS:
-            raise StudyError(f"{self.threads} threads: must be 1 to {MAX_THREADS}")
+            raise BadRequestError(f"{self.threads} threads: must be 1 to {MAX_THREADS}")
         if not 0 <= self.thermal_minutes <= MAX_MINUTES:
-            raise StudyError(f"thermal run of {self.thermal_minutes:g} minutes: must be at most {MAX_MINUTES:g}")
+            raise BadRequestError(f"thermal run of {self.thermal_minutes:g} minutes: must be at most {MAX_MINUTES:g}")
         if not self.parts and not self.thermal_minutes:
-            raise StudyError(f"nothing to study; choose from: {', '.join(PARTS)}")
+            raise BadRequestError(f"nothing to study; choose from: {', '.join(PARTS)}")
 
 
 Flops = Annotated[int, Range(0, 1 << 60)]
@@ -210,7 +204,7 @@ def read_study_request(text: str) -> StudyRequest:
         check_no_unknown_fields(StudyRequest, raw)
         request = decode(StudyRequest, raw)
     except DecodeError as error:
-        raise StudyError(f"invalid request: {error}") from None
+        raise BadRequestError(f"invalid request: {error}") from None
     request.check()
     return request
 
@@ -218,10 +212,10 @@ def read_study_request(text: str) -> StudyRequest:
 def _check_choices(what: str, values: tuple[str, ...], known: tuple[str, ...]) -> None:
     for each in values:
         if each not in known:
-            raise StudyError(f"unknown {what} '{each}'; choose from: {', '.join(known)}")
+            raise BadRequestError(f"unknown {what} '{each}'; choose from: {', '.join(known)}")
 
 
 def _check_range(what: str, values: tuple[int, ...], maximum: int) -> None:
     for each in values:
         if not 1 <= each <= maximum:
-            raise StudyError(f"{what} {each}: must be 1 to {maximum}")
+            raise BadRequestError(f"{what} {each}: must be 1 to {maximum}")

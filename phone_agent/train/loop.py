@@ -78,15 +78,6 @@ class BatchAssignment(Protocol):
 
 
 @dataclass(frozen=True)
-class FixedAssignment:
-    own: Sequence[slice]
-
-    def micro_batches(self, step: int) -> Sequence[slice]:
-        del step
-        return self.own
-
-
-@dataclass(frozen=True)
 class TrainingLoop:
     """Each micro-batch is weighted by its fraction of the global batch. So the sum over all ranks is the gradient of
     the global batch, whichever rank computed which part."""

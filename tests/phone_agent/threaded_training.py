@@ -51,6 +51,16 @@ def network(name: str, width: float = 0.125) -> Graph:
 
 
 @dataclass(frozen=True)
+class FixedAssignment:
+    """The same micro-batches in every step."""
+
+    own: Sequence[slice]
+
+    def micro_batches(self, step: int) -> Sequence[slice]:
+        return self.own
+
+
+@dataclass(frozen=True)
 class Setting:
     """`batches`, one per rank, in micro-batches of at most `largest`; `later` ones from their step on."""
 

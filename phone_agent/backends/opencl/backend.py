@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from phone_agent.backends.checks import check_batch
 from phone_agent.backends.opencl import tiles
 from phone_agent.backends.opencl.device import Device, find_device, load_pyopencl
 from phone_agent.backends.opencl.device_memory import (
@@ -35,7 +34,7 @@ from phone_agent.backends.opencl.launches import build_launches
 from phone_agent.backends.opencl.memory_estimate import arena_segment_bytes, options_for_device
 from phone_agent.backends.opencl.program import ProgramCache
 from phone_agent.backends.opencl.watchdog import Watchdog
-from phone_agent.backends.planned_executable import OpTime, PlannedExecutable, is_readable_in_place
+from phone_agent.backends.planned_executable import OpTime, PlannedExecutable, check_batch, is_readable_in_place
 from phone_agent.nn.executable import GradientRequest, ValuesNeeded
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from phone_agent.contract.decode import DecodeError
-from phone_agent.contract.device_study import Row, StudyError, StudyRequest, document, parse_row, read_study_request
+from phone_agent.contract.device_study import Row, StudyRequest, document, parse_row, read_study_request
+from phone_agent.contract.errors import BadRequestError
 from tests.orchestrator.device_study.samples import rows
 
 
@@ -60,5 +61,5 @@ def test_incomplete_rows_are_rejected() -> None:
     ],
 )
 def test_invalid_requests_are_rejected(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(StudyError, match=message):
+    with pytest.raises(BadRequestError, match=message):
         read_study_request(json.dumps(change))

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 
 from phone_agent import models
 from phone_agent.backends import get_backend
-from phone_agent.backends.checks import InputError
 from phone_agent.backends.cpu import CpuBackend, CpuExecutable
 from phone_agent.backends.reference_layers import Array
 from phone_agent.contract.choices import BACKENDS
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.core.library import CoreError
 from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, GraphError, MaxPool, Relu
 from phone_agent.nn.packing import State
@@ -207,19 +207,19 @@ def test_nan_loss_is_returned() -> None:
 
 def test_invalid_inputs_are_rejected() -> None:
     executable, _, images, labels = _compiled(batch=4)
-    with pytest.raises(InputError, match="batch of 3 images; the network was compiled for 4"):
+    with pytest.raises(BadRequestError, match="batch of 3 images; the network was compiled for 4"):
         executable.loss_and_gradients(images[:3], labels[:3], 1.0)
-    with pytest.raises(InputError, match=r"images have shape \(5, 6, 2\); the network expects \(6, 6, 2\)"):
+    with pytest.raises(BadRequestError, match=r"images have shape \(5, 6, 2\); the network expects \(6, 6, 2\)"):
         executable.forward(images[:, 1:])
-    with pytest.raises(InputError, match=r"labels have shape \(3,\)"):
+    with pytest.raises(BadRequestError, match=r"labels have shape \(3,\)"):
         executable.loss_and_gradients(images, labels[:3], 1.0)
-    with pytest.raises(InputError, match="label 4: the network has classes 0 to 3"):
+    with pytest.raises(BadRequestError, match="label 4: the network has classes 0 to 3"):
         executable.loss_and_gradients(images, labels * 0 + 4, 1.0)
-    with pytest.raises(InputError, match="label -1"):
+    with pytest.raises(BadRequestError, match="label -1"):
         executable.loss_and_gradients(images, labels * 0 - 1, 1.0)
-    with pytest.raises(InputError, match="labels are float64"):
+    with pytest.raises(BadRequestError, match="labels are float64"):
         executable.loss_and_gradients(images, labels.astype(np.float64), 1.0)
-    with pytest.raises(InputError, match="expected numbers"):
+    with pytest.raises(BadRequestError, match="expected numbers"):
         executable.forward(images.astype(np.str_))
 
 
@@ -230,9 +230,9 @@ def test_thread_counts_out_of_range_are_rejected(threads: int) -> None:
 
 
 def test_a_mismatched_state_is_rejected() -> None:
-    with pytest.raises(InputError, match="float64"):
+    with pytest.raises(BadRequestError, match="float64"):
         CpuBackend().compile(_small(), State(_small(), 0, np.float64), 2, Options())
-    with pytest.raises(InputError, match="parameters"):
+    with pytest.raises(BadRequestError, match="parameters"):
         CpuBackend().compile(_small(), State(models.build("lenet"), 0), 2, Options())
     with pytest.raises(GraphError, match="batch size 0"):
         CpuBackend().compile(_small(), State(_small(), 0), 0, Options())

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from phone_agent import models
 from phone_agent.backends import get_backend
-from phone_agent.backends.checks import InputError
 from phone_agent.backends.cpu import CpuBackend
 from phone_agent.backends.planned_executable import MAX_PLANS
 from phone_agent.comm.world import World
 from phone_agent.contract.choices import BACKENDS
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.contract.schema import DataSpec, RunSpec
 from phone_agent.data.sampling import replicated_order
 from phone_agent.device.condition import Cause, Condition, Level
@@ -239,5 +239,5 @@ def test_executable_is_prepared_for_smaller_batches() -> None:
         np.testing.assert_array_equal(state.gradients, own.gradients)
     assert len(executable._plans) <= MAX_PLANS
     assert executable.forward(images).shape == (16, 10)
-    with pytest.raises(InputError, match="batch of 17: the network was compiled for at most 16"):
+    with pytest.raises(BadRequestError, match="batch of 17: the network was compiled for at most 16"):
         executable.prepare({17})

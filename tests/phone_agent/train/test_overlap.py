@@ -24,12 +24,12 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.bucket_order import BucketTimes, order_chunks, split_buckets
-from phone_agent.train.loop import FixedAssignment, TrainingLoop, split_micro_batches
+from phone_agent.train.loop import TrainingLoop, split_micro_batches
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline, clock_offset
 from tests.phone_agent.thread_world import on_ranks
-from tests.phone_agent.threaded_training import TEN, Setting, alone, network, together
+from tests.phone_agent.threaded_training import TEN, FixedAssignment, Setting, alone, network, together
 
 DEEP = {"inception_v3", "resnet101", "resnet152"}
 

@@ -37,7 +37,7 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.train.builder import Trainer, TrainerBuilder
 from phone_agent.train.evaluate import evaluate_samples
 from phone_agent.train.events import EventLog
-from phone_agent.train.loop import FixedAssignment, TrainingLoop, split_micro_batches
+from phone_agent.train.loop import TrainingLoop, split_micro_batches
 from phone_agent.train.memory_budget import affordable_bytes, plan_memory
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep, RunMetrics
@@ -47,6 +47,7 @@ from tests.phone_agent.datasets import spec_of, stage
 from tests.phone_agent.one_process import losses_alone
 from tests.phone_agent.phones import AGENT, SYNTHETIC, Phone, make_phones, mpirun, run_spec
 from tests.phone_agent.thread_world import on_ranks
+from tests.phone_agent.threaded_training import FixedAssignment
 
 STEPS = 12
 # Float32 rounding: the ranks' gradients are added in another order than one process adds its samples'. Measured 1e-7

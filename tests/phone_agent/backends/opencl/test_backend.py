@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.backends import get_backend
-from phone_agent.backends.checks import InputError
 from phone_agent.backends.opencl import device, program
 from phone_agent.backends.opencl.backend import OpenClBackend, OpenClExecutable
 from phone_agent.backends.opencl.device import NoDeviceError, find_device, load_pyopencl
@@ -24,6 +23,7 @@ from phone_agent.backends.opencl.device_memory import MemoryLimitError, block_of
 from phone_agent.backends.opencl.memory_estimate import options_for_backend
 from phone_agent.backends.opencl.program import ProgramCache, ProgramError
 from phone_agent.backends.opencl.watchdog import EXIT_CODE, Watchdog
+from phone_agent.contract.errors import BadRequestError
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.arena import BufferTooLargeError, Lifetime, assign_offsets
 from phone_agent.nn.plan.buckets import bucket_slices
@@ -143,11 +143,11 @@ def test_profile_covers_every_op() -> None:
 def test_invalid_inputs_are_rejected() -> None:
     _, _, executable = in_shared_memory()
     images, labels = images_of()
-    with pytest.raises(InputError, match=r"images have shape \(28, 28, 3\)"):
+    with pytest.raises(BadRequestError, match=r"images have shape \(28, 28, 3\)"):
         executable.forward(np.zeros((2, 28, 28, 3), np.float32))
-    with pytest.raises(InputError, match="label 10: the network has classes 0 to 9"):
+    with pytest.raises(BadRequestError, match="label 10: the network has classes 0 to 9"):
         executable.loss_and_gradients(images, labels * 0 + 10, 1.0)
-    with pytest.raises(InputError, match="batch of 9"):
+    with pytest.raises(BadRequestError, match="batch of 9"):
         executable.prepare([9])
 
 
