@@ -74,5 +74,5 @@ def choose_communication(
 
 
 def allreduce_s(link: LinkProfile, switches: Sequence[str], config: CollectiveConfig, count: int) -> float:
-    """Predicted seconds of one allreduce of so many numbers; 0 for algorithms that are not modeled."""
+    """Predicted seconds of one allreduce of `count` numbers; 0 for algorithms that are not modeled."""
     return predict_seconds(link, switches, config, [WIRE_FORMATS[config.wire].size(count)]) or 0.0

@@ -83,7 +83,7 @@ class ComputeResult:
     best_s: float
     loss: float
     peak_rss_mb: float
-    planned_mb: float | None  # what the plan said before anything ran
+    planned_mb: float | None  # estimated before anything ran
     gflops: float  # of the best step, by the direct method
     peak_gflops: float | None
     breakdown: tuple[OperationTime, ...]

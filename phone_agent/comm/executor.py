@@ -115,10 +115,10 @@ class ScheduleExecutor:
         self._wire, self._context = wire, context
         self._arrays: list[ctypes.Array[ctypes.Structure]] = []  # keeps what the job points to alive
         rings = [ring for stage in stages for ring in stage.rings]
-        kept = {} if wire.exact else _kept_pieces(rings)
-        self._rings = self._array(ops.Ring, [self._ring(ring, kept) for ring in rings])
-        slots = sum(ring.max_slots for ring in self._rings) + len(kept)
-        self._free, self._finished = (ctypes.c_void_p * slots)(), (ctypes.c_void_p * len(kept))()
+        cached = {} if wire.exact else _cached_pieces(rings)
+        self._rings = self._array(ops.Ring, [self._ring(ring, cached) for ring in rings])
+        slots = sum(ring.max_slots for ring in self._rings) + len(cached)
+        self._free, self._finished = (ctypes.c_void_p * slots)(), (ctypes.c_void_p * len(cached))()
         mpi = context.mpi
         self._job = ops.Allreduce(
             rings=ctypes.addressof(self._rings), ring_count=len(rings),
@@ -138,11 +138,11 @@ class ScheduleExecutor:
         self._context.run(self._job, on_span)
         return sum(ring.bytes_sent for ring in self._rings)
 
-    def _ring(self, ring: Ring, kept: dict[int, int]) -> ops.Ring:
+    def _ring(self, ring: Ring, cached: dict[int, int]) -> ops.Ring:
         schedule, neighbors = ring.schedule, ring.neighbors
-        finished = kept if ring.gathers else {}
+        finished = cached if ring.gathers else {}
         first = [self._hop(piece, finished.get(piece.start, _NO_INDEX)) for piece in schedule.first]
-        hops = [self._hop(hop.piece, _kept_index(hop, kept), hop.op, forward=hop.forward) for hop in schedule.hops]
+        hops = [self._hop(hop.piece, _cache_index(hop, cached), hop.op, forward=hop.forward) for hop in schedule.hops]
         return ops.Ring(
             initial=self._address(ops.Hop, first), initial_count=len(first),
             hops=self._address(ops.Hop, hops), hop_count=len(hops),
@@ -152,9 +152,11 @@ class ScheduleExecutor:
             max_slots=ops.RING_MAX_IN_FLIGHT + (0 if self._wire.exact else schedule.max_first),
         )  # fmt: skip
 
-    def _hop(self, piece: slice, kept: int, op: ops.RingOp = ops.RingOp.REDUCE, *, forward: bool = False) -> ops.Hop:
+    def _hop(
+        self, piece: slice, cache_index: int, op: ops.RingOp = ops.RingOp.REDUCE, *, forward: bool = False
+    ) -> ops.Hop:
         count = piece.stop - piece.start
-        return ops.Hop(piece.start, count, self._wire.size(count), op, forward, kept)
+        return ops.Hop(piece.start, count, self._wire.size(count), op, forward, cache_index)
 
     def _slot_bytes(self, rings: Sequence[Ring]) -> int:
         pieces = (piece for ring in rings for piece in ring.schedule.handled)
@@ -179,15 +181,15 @@ def poll_intervals_ns(piece_bytes: int = 0) -> tuple[int, int]:
     return first, max(_MAX_POLL_NS, first)
 
 
-def _kept_pieces(rings: Sequence[Ring]) -> dict[int, int]:
-    """Slots of encoded pieces, by piece start: kept from when a piece is finished until it is gathered."""
+def _cached_pieces(rings: Sequence[Ring]) -> dict[int, int]:
+    """Slots of encoded pieces, by piece start: cached from when a piece is finished until it is gathered."""
     gathered = (piece for ring in rings if ring.gathers for piece in ring.schedule.first)
     return {piece.start: index for index, piece in enumerate(gathered)}
 
 
-def _kept_index(hop: Hop, kept: dict[int, int]) -> int:
-    """Only finished pieces are kept: other rings forward their encoded bytes unchanged."""
-    return _NO_INDEX if hop.op is ops.RingOp.REDUCE else kept.get(hop.piece.start, _NO_INDEX)
+def _cache_index(hop: Hop, cached: dict[int, int]) -> int:
+    """Only finished pieces are cached: other rings forward their encoded bytes unchanged."""
+    return _NO_INDEX if hop.op is ops.RingOp.REDUCE else cached.get(hop.piece.start, _NO_INDEX)
 
 
 def _stages(stages: Sequence[Stage]) -> Iterator[ops.Stage]:

@@ -17,7 +17,7 @@ class ErrorCode(StrEnum):
     UNKNOWN = "unknown"  # a newer agent's code, or none at all
     INTERNAL_ERROR = "internal_error"  # a bug: an exception that nothing expected, or a broken invariant
 
-    # Requests that no phone could fulfil
+    # Requests that no phone could fulfill
     BAD_REQUEST = "bad_request"
     BAD_MODEL = "bad_model"
     UNKNOWN_MODEL = "unknown_model"

@@ -107,7 +107,7 @@ class IsolatedProcess:
         self._message("ready")
 
     def release(self) -> None:
-        with suppress(OSError):  # it ended: its result tells why
+        with suppress(OSError):  # it ended: its result has the reason
             self._channel.sendall(b"\n")
 
     def result(self) -> Any:

@@ -64,7 +64,7 @@ def overview(name: str, graph: Graph) -> Overview:
         classes=graph.classes,
         parameters=graph.parameter_count,
         chunks=sum(len(node.parameters) for node in graph.nodes),
-        statistics=sum(kept.size for node in graph.nodes for kept in node.statistics),
+        statistics=sum(each.size for node in graph.nodes for each in node.statistics),
         forward_flops=forward_flops(graph),
     )
 

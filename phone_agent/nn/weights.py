@@ -114,11 +114,11 @@ def _load(graph: Graph, state: State, loaded: dict[str, NDArray[Any]], replaced:
 
 
 def _tensors(graph: Graph, state: State) -> Iterator[tuple[str, Layer, Shape, NDArray[Any]]]:
-    kept: Tensors = state.packing.views(state.values) | state.statistics_packing.views(state.statistics)
+    views: Tensors = state.packing.views(state.values) | state.statistics_packing.views(state.statistics)
     for node in graph.nodes:
         for each in (*node.parameters, *node.statistics):
             name = f"{node.name}.{each.name}"
-            yield name, node.layer, _input_shape(graph, node), kept[name]
+            yield name, node.layer, _input_shape(graph, node), views[name]
 
 
 def _input_shape(graph: Graph, node: Node) -> Shape:
