@@ -16,7 +16,6 @@ Wire = Literal["auto", "fp32", "fp16", "bf16", "int8", "powersgd"]
 
 AUTO: Final = "auto"  # a backend, an algorithm or a wire format: by measurement
 ALGORITHMS: Final = get_args(Algorithm)
-AUGMENTATIONS: Final = get_args(Augmentation)
 BACKENDS: Final = ("cpu", "opencl", "hybrid", "reference")
 FP32_ALGORITHMS: Final = frozenset({"mpi", "chunkwise"})  # send fp32 only: MPI does the arithmetic
 GPU_BACKENDS: Final = frozenset({"opencl", "hybrid"})

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from phone_agent.contract.choices import AUGMENTATIONS
+from phone_agent.contract.choices import Augmentation
 from phone_agent.contract.errors import BadRequestError
 from phone_agent.data.augment import Augmenter, recipe
 from phone_agent.data.synthetic import Synthetic
@@ -84,5 +84,5 @@ def test_grey_images_keep_their_one_channel() -> None:
 
 
 def test_an_unknown_augmentation_names_the_known_ones() -> None:
-    with pytest.raises(BadRequestError, match=", ".join(AUGMENTATIONS)):
+    with pytest.raises(BadRequestError, match=", ".join(get_args(Augmentation))):
         recipe("blur")
