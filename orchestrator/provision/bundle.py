@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 from orchestrator.errors import ClusterctlError, UsageError
-from phone_agent.api.bundle import BuildError, native_libraries, source_files
+from phone_agent.api.bundle import RANK_LAUNCHER, BuildError, native_files, source_files
 from phone_agent.contract import manifest
 from phone_agent.contract.layout import MANIFEST
 
@@ -72,7 +72,7 @@ def _refuse_foreign(out: Path) -> None:
 
 def _copy_files(target: Target, destination: Path) -> int:
     try:
-        files = source_files() | native_libraries(android=target is Target.AARCH64_ANDROID)
+        files = source_files() | native_files(android=target is Target.AARCH64_ANDROID)
     except BuildError as error:
         raise ClusterctlError(f"cannot build the compute core: {error}") from None
     for name, file in files.items():
@@ -89,7 +89,8 @@ def _set_modes(root: Path) -> None:
     """Independent of the umask."""
     root.chmod(0o755)
     for path in root.rglob("*"):
-        path.chmod(0o755 if path.is_dir() else 0o644)
+        is_executable = path.is_dir() or path == root / RANK_LAUNCHER
+        path.chmod(0o755 if is_executable else 0o644)
 
 
 def _replace(new: Path, out: Path) -> None:

@@ -176,11 +176,20 @@ def build_program(target: Target, source: Path, out: Path) -> Path:
 
 def build_library(target: Target, source: Path, out: Path) -> Path:
     """Compile one source into a shared library, without the core; atomically as well."""
+    return _build_alone(target, source, out, _LINK)
+
+
+def build_executable(target: Target, source: Path, out: Path) -> Path:
+    """Compile one source with its own _start into a static program, without the core; atomically as well."""
+    return _build_alone(target, source, out, [*_PROGRAM, "-Wl,-s"])
+
+
+def _build_alone(target: Target, source: Path, out: Path, link: list[str]) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".library-") as scratch:
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".build-") as scratch:
         made = Path(scratch) / out.name
-        own = _compile(target, Path(scratch) / "library.o", source, target.baseline)
-        _zig("cc", "-target", target.triple, *_LINK, own, "-o", str(made))
+        own = _compile(target, Path(scratch) / "source.o", source, target.baseline)
+        _zig("cc", "-target", target.triple, *link, own, "-o", str(made))
         return made.replace(out)
 
 
