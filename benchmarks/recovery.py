@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rich.console import Console
 from rich.table import Table
@@ -34,7 +34,7 @@ from orchestrator.chaos.driver import Driver
 from orchestrator.chaos.plan import Injection, PlannedFault, RunPlan
 from orchestrator.chaos.testbed import Testbed
 from orchestrator.lab.spec import SSH_PORT, Mode
-from orchestrator.launch.mpirun import KEEPALIVE, bind_to, environment, mpirun_argv
+from orchestrator.launch.mpirun import KEEPALIVE, bind_to, environment, mpirun_argv, parameters
 from orchestrator.paths import state_dir
 
 PHONES, VICTIM, PORT = 4, 2, 29500
@@ -45,6 +45,10 @@ WORKER = ROOT / "benchmarks" / "recovery_peer.py"
 _AT_STEP, _WARM_STEPS, _STARTED_WITHIN_S = 30, 20, 120.0
 _EXEC = (sys.executable, "-m", "orchestrator.cli.app", "lab", "exec")
 _RENDEZVOUS = "join_timeout=60,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
+# clusterctl starts the daemons of Open MPI itself, and phones may run nothing on each other. Plain mpirun needs that.
+_ALLOW_COMMANDS = """
+ssh-keygen -y -f .ssh/clusterctl_ed25519 | cat - .ssh/authorized_keys >.ssh/all && mv .ssh/all .ssh/authorized_keys
+"""
 _MARK = "recovery-pinger"
 _PINGER = f"""
 import time
@@ -128,8 +132,11 @@ def _open_mpi(fault: str, bound: float) -> float | None:
     """mpirun on the first phone, as clusterctl calls it, but with the default timeouts of Open MPI."""
     namespaces = phone_namespaces()
     hosts = "".join(f"{namespace.address} slots=1\n" for namespace in namespaces)
-    clusterctl("lab", "exec", _name(0), "--", "bash", "-c", 'printf %s "$1" >recovery.hosts', "bash", hosts)
-    ours = mpirun_argv(PHONES, "recovery.hosts", Mode.ROOT.network, SSH_PORT, ("python3", "-c", _PINGER))
+    clusterctl("lab", "exec", _name(0), "--", "bash", "-c", 'printf %s "$1" >hostfile', "bash", hosts)
+    for number in range(PHONES):
+        clusterctl("lab", "exec", _name(number), "--", "bash", "-c", _ALLOW_COMMANDS)
+    program = ("python3", "-c", _PINGER)
+    ours = mpirun_argv(PHONES, PurePosixPath(), parameters(Mode.ROOT.network, "recovery"), program)
     settings = (f"{name}={value}" for name, value in environment().items())
     command = (
         *_EXEC,
@@ -138,7 +145,7 @@ def _open_mpi(fault: str, bound: float) -> float | None:
         "env",
         *settings,
         *bind_to(namespaces[0].address),
-        *_with_default_keepalive(ours),
+        *_with_defaults(ours),
     )
     with _started(command) as (process, log):
         _await_steps(lambda: log.read_text().count("step"))
@@ -146,9 +153,11 @@ def _open_mpi(fault: str, bound: float) -> float | None:
             return _seconds(lambda: process.poll() is not None, bound)
 
 
-def _with_default_keepalive(argv: tuple[str, ...]) -> list[str]:
-    """Open MPI 4.1 defaults: the first probe after 300 s of silence, then nine probes, one every 20 s."""
+def _with_defaults(argv: tuple[str, ...]) -> list[str]:
+    """Open MPI 4.1 defaults: daemons started by ssh; the first probe after 300 s of silence, then nine probes, one
+    every 20 s."""
     remaining = [*argv]
+    remaining[remaining.index("plm_rsh_agent") + 1] = f"ssh -p {SSH_PORT} -o BatchMode=yes"
     for name in KEEPALIVE:
         at = remaining.index(name)
         del remaining[at - 1 : at + 2]  # --mca, the name, the value

@@ -86,6 +86,11 @@ def _add_run_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     starter = add("start", start, "start a staged run in the background")
     starter.add_argument("run_id")
     starter.add_argument("--attempt", type=int, default=0)
+    daemoner = add("daemons", daemons, "wait until mpirun asks for its daemons; print their commands")
+    daemoner.add_argument("run_id")
+    daemoner.add_argument("--attempt", type=int, default=0)
+    daemoner.add_argument("--count", type=int, required=True)
+    daemoner.add_argument("--timeout", type=float, required=True)
     stopper = add("stop", stop, "stop a run")
     stopper.add_argument("run_id")
     stopper.add_argument("--holder", help="who requests it; rejected while another host holds the lease")
@@ -154,6 +159,15 @@ def start(arguments: argparse.Namespace) -> int:
     from phone_agent.job.start import start as start_run
 
     return answer({"pid": start_run(arguments.run_id, arguments.attempt)})
+
+
+def daemons(arguments: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from phone_agent.job.daemons import wait_for_daemons
+
+    found = wait_for_daemons(arguments.run_id, arguments.attempt, arguments.count, arguments.timeout)
+    return answer(asdict(found))
 
 
 def stop(arguments: argparse.Namespace) -> int:

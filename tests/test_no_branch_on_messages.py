@@ -35,7 +35,6 @@ BOUNDARIES: dict[str, set[str]] = {
     "orchestrator/fleet/result.py": {"exit_error_code"},  # strerror(ENOSPC), printed by any program
     "orchestrator/health/doctor_facts.py": {"symptoms"},  # linker, ssh, Open MPI
     "orchestrator/lab/init.py": {"read"},  # the line a program prints when it is ready
-    "orchestrator/selftest/host_checks.py": {"check_login"},  # orted --help
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
-from orchestrator.fleet import PhoneConnection
+from orchestrator.fleet import Fleet
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.inventory.ring_traffic import interleaved
 from orchestrator.launch.mpi_job import run_mpi_job
@@ -78,14 +78,14 @@ def in_order(phones: Sequence[Phone], order: str) -> tuple[Phone, ...]:
 
 
 def bench_allreduce(
-    cluster: Cluster, phones: Sequence[Phone], head: PhoneConnection, request: AllreduceRequest
+    cluster: Cluster, fleet: Fleet, phones: Sequence[Phone], request: AllreduceRequest
 ) -> AllreduceResult:
     if len(phones) < 2:
         raise UsageError("an allreduce needs two phones or more")
     ranks = in_order(phones, request.order)
     limit_s = allreduce_limit_s(len(phones), round((request.megabytes or _LARGEST_MODEL_MB) * 1e6), cluster.rate)
     timeout = _START_S + request.repeats * (limit_s * _SLOWEST_RATE + 1)
-    report = run_mpi_job(cluster, ranks, head, _verb(request, ranks), AllreduceReport, timeout)
+    report = run_mpi_job(cluster, fleet, ranks, _verb(request, ranks), AllreduceReport, timeout)
     return _result(request, len(phones), bytes_per_second(cluster.rate), report)
 
 

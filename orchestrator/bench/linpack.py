@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import UsageError
-from orchestrator.fleet import PhoneConnection
+from orchestrator.fleet import Fleet
 from orchestrator.fleet.agent import bad_answer
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.launch.mpi_job import run_mpi_job
@@ -128,10 +128,10 @@ def _choose_n(request: LinpackRequest, grid: Grid, memory: Mapping[str, int], di
     return n
 
 
-def bench_linpack(cluster: Cluster, phones: Sequence[Phone], head: PhoneConnection, plan: LinpackPlan) -> LinpackResult:
-    report = run_mpi_job(cluster, phones, head, plan.verb(), LinpackReport, plan.timeout_s)
+def bench_linpack(cluster: Cluster, fleet: Fleet, phones: Sequence[Phone], plan: LinpackPlan) -> LinpackResult:
+    report = run_mpi_job(cluster, fleet, phones, plan.verb(), LinpackReport, plan.timeout_s)
     if len(report.phones) != len(phones):
-        raise bad_answer(head.phone, "linpack", DecodeError(f"phones: {len(report.phones)} instead of {len(phones)}"))
+        raise bad_answer(phones[0], "linpack", DecodeError(f"phones: {len(report.phones)} instead of {len(phones)}"))
     return _result(plan, phones, report)
 
 

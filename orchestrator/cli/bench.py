@@ -95,7 +95,7 @@ def allreduce(
     with session.fleet() as fleet:
         _require_fit_phones(session, fleet, "bench allreduce")
         with working(f"running {repeats} allreduces"):
-            result = bench_allreduce(session.cluster, session.phones, fleet.connection(session.phones[0]), request)
+            result = bench_allreduce(session.cluster, fleet, session.phones, request)
     if as_json:
         print_json(allreduce_document(result))
     else:
@@ -144,7 +144,7 @@ def linpack(
         preflight = _require_fit_phones(session, fleet, "bench linpack")
         plan = plan_linpack(request, session.phones, preflight.memory, shared=session.cluster.lab is not None)
         with working(f"solving {plan.system.n} equations"):
-            result = bench_linpack(session.cluster, session.phones, fleet.connection(session.phones[0]), plan)
+            result = bench_linpack(session.cluster, fleet, session.phones, plan)
     if as_json:
         print_json(linpack_document(result))
     else:

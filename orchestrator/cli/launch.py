@@ -226,13 +226,12 @@ def _print_plan(session: Session, resolved: ResolvedRequest, skip_unfit: bool, a
     from dataclasses import asdict
 
     from orchestrator.launch.mpirun import launch_spec
-    from orchestrator.launch.run_spec import common_ssh_port
     from orchestrator.view.console import out, print_json
     from orchestrator.view.launch_plan import print_plan
 
     with _launch_context(session) as context:
         spec = _plan(context, resolved, skip_unfit)
-        argv = launch_spec(spec, session.cluster.subnet, common_ssh_port(context.phones_of(spec))).argv
+        argv = launch_spec(spec, session.cluster.subnet).argv
     if as_json:
         print_json({"run": asdict(spec), "recipe": resolved.recipe, "mpirun": list(argv)})
     else:

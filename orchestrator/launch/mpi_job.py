@@ -4,55 +4,76 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
-from orchestrator.errors import ClusterctlError
+from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet.agent import bad_answer
 from orchestrator.inventory import hostfile
 from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.launch.mpirun import agent_argv, bind_to, environment, mpirun_argv
-from orchestrator.launch.run_spec import common_ssh_port
+from orchestrator.launch.daemons import RECORD_SCRIPT, Job, start_daemons
+from orchestrator.launch.mpirun import agent_argv, bind_to, environment, mpirun_argv, parameters
 from orchestrator.text import one_line
 from phone_agent.contract import layout
 from phone_agent.contract.decode import DecodeError, decode, parse_json
-from phone_agent.contract.errors import read_error_line
+from phone_agent.contract.errors import ErrorCode, read_error_line
 
 if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
+    from orchestrator.fleet import Fleet, PhoneConnection
+    from orchestrator.fleet.result import CommandResult
 
 T = TypeVar("T")
-_PID_FILE = "pid"
 _WRITE_PID_AND_EXEC = 'echo $$ >"$1" && shift && exec "$@"'
-_KILL_AND_REMOVE = 'kill "$(cat "$1")"; rm -rf -- "$2"'
+_KILL = 'kill "$(cat "$1")"'
 
 
 def run_mpi_job(  # noqa: PLR0917 - where, what, and for how long
-    cluster: Cluster,
-    ranks: Sequence[Phone],
-    head: PhoneConnection,
-    verb: Sequence[str],
-    report: type[T],
-    timeout: float,
+    cluster: Cluster, fleet: Fleet, ranks: Sequence[Phone], verb: Sequence[str], report: type[T], timeout: float
 ) -> T:
     """Runs an agent command on every phone; returns the report of rank 0. An interruption ends the job as well."""
-    directory, command = layout.run_dir(f"{verb[0]}-{secrets.token_hex(4)}"), agent_argv(*verb)
-    hosts, pid = directory / layout.HOSTFILE, str(directory / _PID_FILE)
-    argv = mpirun_argv(len(ranks), str(hosts), cluster.subnet, common_ssh_port(ranks), command)
-    # The phone enforces the timeout as well: without this computer, the ranks would run on.
-    bounded = ("timeout", "-k", "10", f"{timeout:.0f}", *bind_to(str(ranks[0].address)), *argv)
-    head.put(hostfile(ranks).encode(), hosts)
+    run_id = f"{verb[0]}-{secrets.token_hex(4)}"
+    head, directory = fleet.connection(ranks[0]), layout.run_dir(run_id)
+    job = Job(run_id, 0, tuple(ranks), tuple(verb), parameters(cluster.subnet, run_id))
+    _stage(fleet, job, directory)
+    pool = ThreadPoolExecutor(1)
     try:
-        script = ("bash", "-c", _WRITE_PID_AND_EXEC, "bash", pid, *bounded)
-        result = head.run(script, env=environment(), timeout=timeout + 15)
+        running = pool.submit(_run_mpirun, head, job, directory, timeout)
+        _start_daemons(fleet, job)
+        result = running.result()
     except BaseException:
-        head.run(["bash", "-c", _KILL_AND_REMOVE, "bash", pid, str(directory)])
+        head.run(["bash", "-c", _KILL, "bash", str(directory / layout.JOB_PID_FILE)])
         raise
-    head.run(["rm", "-rf", "--", str(directory)])
+    finally:
+        pool.shutdown()
+        head.run(["rm", "-rf", "--", str(directory)])
     try:
         return decode(report, _find_report(verb[0], result.stdout, result.stderr))
     except DecodeError as error:
         raise bad_answer(head.phone, verb[0], error) from None
+
+
+def _stage(fleet: Fleet, job: Job, directory: PurePosixPath) -> None:
+    head = fleet.connection(job.phones[0])
+    head.put(hostfile(job.phones).encode(), directory / layout.HOSTFILE)
+    head.put(RECORD_SCRIPT, directory / layout.DAEMONS / layout.RECORD_DAEMON)
+
+
+def _run_mpirun(head: PhoneConnection, job: Job, directory: PurePosixPath, timeout: float) -> CommandResult:
+    argv = mpirun_argv(len(job.phones), directory, job.parameters, agent_argv(*job.verb))
+    # The phone enforces the timeout as well: without this computer, the ranks would run on.
+    bounded = ("timeout", "-k", "10", f"{timeout:.0f}", *bind_to(str(head.phone.address)), *argv)
+    script = ("bash", "-c", _WRITE_PID_AND_EXEC, "bash", str(directory / layout.JOB_PID_FILE), *bounded)
+    return head.run(script, env=environment(), timeout=timeout + 15)
+
+
+def _start_daemons(fleet: Fleet, job: Job) -> None:
+    try:
+        start_daemons(fleet, job)
+    except PhoneError as error:
+        if error.code is not ErrorCode.START_FAILED:  # then the output of mpirun has the reason
+            raise
 
 
 def _find_report(name: str, stdout: str, stderr: str) -> object:

@@ -1,21 +1,20 @@
 """The mpirun command that starts one rank per phone from the head phone.
 
 Open MPI on Termux needs: a bare `mpirun` (an absolute path exports LD_LIBRARY_PATH on every phone), hosts by address
-(every phone is called `localhost`), no binding (CPU 0 is a little core), daemons that detach from their ssh (Android
-kills an app with more than 32 children), and the wired network given as a subnet (an unreachable mobile interface
-otherwise hangs the first collective).
+(every phone is called `localhost`), no binding (CPU 0 is a little core), and the wired network given as a subnet (an
+unreachable mobile interface otherwise hangs the first collective).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network
+from pathlib import PurePosixPath
 
 from phone_agent.contract import layout
 from phone_agent.contract.schema import LaunchSpec, RunSpec
 
-# mpirun starts ranks in its own working directory, so the script changes to the $HOME of the phone. The release is
-# resolved once: modules that are imported late must not come from a release that `provision` installed meanwhile.
+# The rank on the head phone, which mpirun starts itself. On other phones rank_launcher.c runs the same script.
 _RANK_SCRIPT = f'cd "$HOME" && PYTHONPATH=$(readlink -f {layout.CURRENT}) exec python3 -m phone_agent "$@"'
 
 _ENVIRONMENT = {
@@ -27,12 +26,27 @@ _ENVIRONMENT = {
 KEEPALIVE = {"oob_tcp_keepalive_time": "2", "oob_tcp_keepalive_intvl": "1", "oob_tcp_keepalive_probes": "3"}
 
 
-def launch_spec(spec: RunSpec, subnet: IPv4Network, ssh_port: int) -> LaunchSpec:
-    hostfile = str(layout.attempt_dir(spec.run_id, spec.attempt) / layout.HOSTFILE)
-    rank = agent_argv("train", spec.run_id, "--attempt", str(spec.attempt))
-    argv = mpirun_argv(len(spec.ranks), hostfile, subnet, ssh_port, rank, name=spec.run_id)
+def launch_spec(spec: RunSpec, subnet: IPv4Network) -> LaunchSpec:
+    directory = layout.attempt_dir(spec.run_id, spec.attempt)
+    program = agent_argv(*rank_verb(spec))
+    argv = mpirun_argv(len(spec.ranks), directory, parameters(subnet, spec.run_id), program)
     env = {**environment(), layout.WIRED_ADDRESS: spec.ranks[0].address}
     return LaunchSpec(run_id=spec.run_id, argv=argv, env=env, attempt=spec.attempt)
+
+
+def rank_verb(spec: RunSpec) -> tuple[str, ...]:
+    """The agent command that is a rank."""
+    return ("train", spec.run_id, "--attempt", str(spec.attempt))
+
+
+def parameters(subnet: IPv4Network, name: str) -> dict[str, str]:
+    """Of mpirun and its daemons. `name`: of the run. Open MPI ignores it, but it identifies processes in a list."""
+    return {
+        "clusterctl_run": name,
+        "btl_tcp_if_include": str(subnet),
+        "oob_tcp_if_include": str(subnet),
+        **KEEPALIVE,
+    }
 
 
 def environment() -> dict[str, str]:
@@ -49,24 +63,21 @@ def agent_argv(*verb: str) -> tuple[str, ...]:
     return ("bash", "-c", _RANK_SCRIPT, "bash", *verb)
 
 
-def mpirun_argv(  # noqa: PLR0917
-    ranks: int, hostfile: str, subnet: IPv4Network, ssh_port: int, program: Sequence[str], name: str | None = None
+def mpirun_argv(
+    ranks: int, directory: PurePosixPath, parameters: Mapping[str, str], program: Sequence[str]
 ) -> tuple[str, ...]:
-    """`name`: of the run. Open MPI ignores the parameter, but it identifies the daemons in a process list."""
+    """`directory`: with the hostfile, and the script that mpirun calls instead of ssh."""
     parameters = {
-        **({"clusterctl_run": name} if name else {}),
-        "plm_rsh_agent": f"ssh -p {ssh_port} -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=8",
+        **parameters,
+        "plm_rsh_agent": f"bash {directory / layout.DAEMONS / layout.RECORD_DAEMON}",
         "plm_rsh_no_tree_spawn": "1",
         "plm_rsh_num_concurrent": "16",
-        "btl_tcp_if_include": str(subnet),
-        "oob_tcp_if_include": str(subnet),
-        **KEEPALIVE,
     }
     mca = [part for name, value in parameters.items() for part in ("--mca", name, value)]
     return (
         "mpirun",
         "--hostfile",
-        hostfile,
+        str(directory / layout.HOSTFILE),
         "-np",
         str(ranks),
         "--bind-to",

@@ -97,18 +97,6 @@ def new_run_id(model: str, created: float) -> str:
     return f"{stamp}-{short}-{secrets.token_hex(2)}"
 
 
-def common_ssh_port(phones: Sequence[Phone]) -> int:
-    """mpirun starts all its daemons with one ssh command, so all phones must listen on one port."""
-    ports = {phone.ssh_port for phone in phones}
-    if len(ports) != 1:
-        listed = ", ".join(map(str, sorted(ports)))
-        raise UsageError(
-            f"the phones listen on different ssh ports ({listed}), but mpirun needs a single one",
-            remedy="set ssh: port in the inventory",
-        )
-    return ports.pop()
-
-
 def scale_learning_rate(resolved: ResolvedRequest, global_batch: int) -> OptimizerSpec:
     """A recipe gives its learning rate for one global batch: others use the linear scaling rule."""
     from phone_agent.api.training import linear_scaling

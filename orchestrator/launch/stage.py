@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class StagingError(ClusterctlError):
-    """Staging failed on some phones. Nothing was started."""
+    """Staging or starting failed on some phones. Nothing is left running."""
 
-    def __init__(self, failures: Sequence[Outcome[int]]) -> None:
+    def __init__(self, failures: Sequence[Outcome[int]], what: str = "staging failed on") -> None:
         lines = [f"  {each.phone.name} ({each.phone.where}): {each.error}" for each in failures]
-        headline = f"staging failed on {count_of(failures, 'phone')}; nothing was started:"
+        headline = f"{what} {count_of(failures, 'phone')}; nothing was started:"
         limit = fold(each.phone for each in failures)
         self.phones = tuple(each.phone.name for each in failures)
         self.summary = one_line(lines[-1].strip())

@@ -7,13 +7,13 @@ from dataclasses import replace
 from orchestrator.errors import ClusterctlError
 from orchestrator.fleet import agent
 from orchestrator.launch.context import LaunchContext
+from orchestrator.launch.daemons import RECORD_SCRIPT, Job, start_daemons
 from orchestrator.launch.initial_state import InitialState
-from orchestrator.launch.mpirun import launch_spec
-from orchestrator.launch.run_spec import common_ssh_port
+from orchestrator.launch.mpirun import launch_spec, parameters, rank_verb
 from orchestrator.launch.stage import stage_run
 from orchestrator.records.record import Failure, RunRecord
 from phone_agent.contract import layout
-from phone_agent.contract.replies import Started
+from phone_agent.contract.replies import RunProbe, Started
 from phone_agent.contract.schema import RunSpec
 
 
@@ -37,9 +37,16 @@ def start_run(context: LaunchContext, spec: RunSpec) -> None:
     """Starts a staged attempt."""
     context.on_progress("starting on", 0, len(spec.ranks))
     phones = context.phones_of(spec)
-    launch = launch_spec(spec, context.cluster.subnet, common_ssh_port(phones))
+    launch = launch_spec(spec, context.cluster.subnet)
     head = context.fleet.connection(phones[0])
     directory = layout.attempt_dir(spec.run_id, spec.attempt)
     head.put(launch.to_json().encode(), directory / layout.LAUNCH_FILE)
+    head.put(RECORD_SCRIPT, directory / layout.DAEMONS / layout.RECORD_DAEMON)
     agent.call(head, Started, "start", spec.run_id, "--attempt", str(spec.attempt))
+    try:
+        mpi_parameters = parameters(context.cluster.subnet, spec.run_id)
+        start_daemons(context.fleet, Job(spec.run_id, spec.attempt, tuple(phones), rank_verb(spec), mpi_parameters))
+    except (ClusterctlError, KeyboardInterrupt):  # mpirun would wait for its daemons for ever
+        context.fleet.map(lambda connection: agent.call(connection, RunProbe, "cleanup", spec.run_id), phones)
+        raise
     context.on_progress("starting on", len(spec.ranks), len(spec.ranks))

@@ -13,11 +13,12 @@ from typing import Final
 
 from orchestrator.bench.allreduce import AllreduceRequest, bench_allreduce
 from orchestrator.errors import ClusterctlError
-from orchestrator.fleet import PhoneConnection
+from orchestrator.fleet import Fleet, PhoneConnection
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.provision.fact_parsing import clock_offset
 from orchestrator.text import one_line
 from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unknown
+from phone_agent.contract.dataset_delivery import LOGIN_CHECK
 
 SCRIPT: Final = files("orchestrator.selftest").joinpath("session.sh").read_text(encoding="utf-8")
 MAX_OFFSET_S: Final = 2.0
@@ -26,7 +27,6 @@ _SENTINEL: Final = "fine"  # printed by the test script
 REQUEST: Final = AllreduceRequest(megabytes=4.0, repeats=3)
 _SSH: Final = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=8")
 _TIMEOUT_S: Final = 40.0
-_USAGE: Final = "Open RTE Daemon"  # as printed by orted --help
 
 
 @dataclass(frozen=True)
@@ -78,19 +78,19 @@ def check_clock(session: SessionProbe) -> CheckResult:
 
 
 def check_login(connection: PhoneConnection, neighbor: Phone) -> CheckResult:
-    """Completes the ssh handshake, as mpirun does: sshd penalizes clients that only open the port."""
+    """Completes the ssh handshake, as a dataset transfer does: sshd penalizes clients that only open the port."""
     ssh = ("ssh", *_SSH, "-p", str(neighbor.ssh_port), "--", str(neighbor.address))
-    done = connection.run((*ssh, "orted", "--help"), timeout=_TIMEOUT_S)
+    done = connection.run((*ssh, LOGIN_CHECK), timeout=_TIMEOUT_S)
     route = f"{connection.phone.name} to {neighbor.name}"
-    if _USAGE in done.stdout + done.stderr:  # the exit code is 1 even on success
-        return ok(f"{route}: orted starts")
+    if done.ok:
+        return ok(f"{route}: login works")
     output = one_line(" ".join((done.stderr or done.stdout).split())[-300:])
     return failed(f"{route}: exit code {done.rc}: {output}")
 
 
-def check_allreduce(cluster: Cluster, phones: Sequence[Phone], head: PhoneConnection) -> CheckResult:
+def check_allreduce(cluster: Cluster, fleet: Fleet, phones: Sequence[Phone]) -> CheckResult:
     try:
-        result = bench_allreduce(cluster, phones, head, REQUEST)
+        result = bench_allreduce(cluster, fleet, phones, REQUEST)
     except ClusterctlError as error:
         return failed(one_line(error.message, 1000))
     line_rate = f"{result.line_rate_fraction:.0%} of line rate"

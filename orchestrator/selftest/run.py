@@ -136,11 +136,10 @@ class _Selftest:
             )
 
         self._site.fleet.map(login, phones)
-        head = self._site.fleet.connection(phones[0])
         started = time.monotonic()
         for phone in phones:
             self._on_event(phone, assumptions.ALLREDUCE)
-        result = host_checks.check_allreduce(self._site.cluster, phones, head)
+        result = host_checks.check_allreduce(self._site.cluster, self._site.fleet, phones)
         for phone in phones:
             self._record(phone, assumptions.ALLREDUCE, result, time.monotonic() - started)
 

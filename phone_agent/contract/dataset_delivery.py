@@ -16,6 +16,7 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 
 MAX_HEADER_BYTES = 64 << 20
 RECEIVE_COMMAND = f"PYTHONPATH={layout.CURRENT} exec python3 -m phone_agent data-receive"
+LOGIN_CHECK = "true"  # the other command that the phones' key may run
 
 
 class TransferInterruptedError(AgentError):

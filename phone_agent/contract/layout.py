@@ -40,7 +40,10 @@ def attempt_name(attempt: int) -> str:
 RUN_FILE = "run.json"  # RunSpec: the same on every phone
 LAUNCH_FILE = "launch.json"  # LaunchSpec: on the head phone, how to start mpirun
 HOSTFILE = "hostfile"
+DAEMONS = "daemons"  # on the head phone: the daemons that mpirun asked for, one file per address
+RECORD_DAEMON = "record-daemon.sh"  # in DAEMONS: mpirun calls it instead of ssh
 STATE_FILE = "state.json"  # on the head phone: starting, running, done, failed, stopped; pid, exit code
+JOB_PID_FILE = "pid"  # on the head phone, of a job that is not a run
 STOP_FILE = "stop"  # on the head phone: the run was asked to stop, so its end is no failure
 MPIRUN_LOG = "mpirun.log"  # on the head phone: what mpirun and all ranks printed
 EVENTS_FILE = "events.jsonl"  # on the head phone, written by rank 0: the progress of all ranks

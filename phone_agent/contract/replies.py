@@ -87,6 +87,15 @@ class Started:
 
 
 @dataclass(frozen=True)
+class DaemonRequests:
+    """`daemons`: what mpirun decides about its daemons."""
+
+    uri: Annotated[str, Matches(r"\d{1,10}\.0;tcp://\d{1,3}(\.\d{1,3}){3}:\d{1,5}")]  # of mpirun: job, address and port
+    vpids: dict[str, Annotated[int, Range(1, 10**6)]]  # by address: the number of the daemon
+    node_regex: Annotated[str, Matches(r"[A-Za-z0-9._,:@()\[\]-]*"), Size(10_000)] = ""  # sent later if it is long
+
+
+@dataclass(frozen=True)
 class Stopped:
     """`stop`."""
 

@@ -152,7 +152,7 @@ static void exec_bash(void) {
 
 static void take_verb(int argc, const char *const *argv) {
     for (int i = 1; i < argc && i <= MAX_WORDS; i++) {
-        if (argv[i][0] == '-' && argv[i][1] == '-' && !argv[i][2]) return;
+        if (i > 1 && argv[i][0] == '-' && argv[i][1] == '-' && !argv[i][2]) return;
         words[3 + i] = argv[i];
     }
     fail("usage: rank_launcher VERB... -- IGNORED...\n");

@@ -21,10 +21,11 @@ from orchestrator.errors import InventoryError, UsageError
 from orchestrator.fleet.keys import load_private_key
 from orchestrator.fleet.shell import command_line
 from orchestrator.inventory import Cluster, hostfile, load, select
-from orchestrator.launch.mpirun import agent_argv, mpirun_argv
+from orchestrator.launch.mpirun import agent_argv, mpirun_argv, parameters
 from orchestrator.paths import ClusterState
 from orchestrator.provision.ssh_keys import login_public_key
 from orchestrator.provision.steps import keys
+from phone_agent.contract import layout
 from tests.orchestrator.provision.samples import desired_state
 from tests.security.fuzz import fuzzed, tried
 
@@ -143,7 +144,7 @@ def _harmless(cluster: Cluster, directory: Path) -> None:
     """Everything that an inventory's texts get into, read by those who will read it."""
     phones = list(cluster)
     assert hostfile(phones).splitlines() == [f"{phone.address} slots=1" for phone in phones]
-    argv = mpirun_argv(1, "hostfile", cluster.subnet, phones[0].ssh_port, agent_argv("train", "run"))
+    argv = mpirun_argv(1, layout.run_dir("run"), parameters(cluster.subnet, "run"), agent_argv("train", "run"))
     told = in_bash(command_line(["printf", r"%s\0", *argv]), directory)
     assert told.decode().split("\0")[:-1] == list(argv)
     for phone in phones:

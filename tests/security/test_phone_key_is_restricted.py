@@ -1,9 +1,8 @@
-"""The key that all phones share starts Open MPI's daemon and takes datasets, from the wired network; nothing else."""
+"""The key that all phones share sends datasets, from the wired network; nothing else."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,19 +17,16 @@ from hypothesis import strategies as st
 from orchestrator.fleet import ensure_keypair
 from orchestrator.provision.resources import render_template
 from orchestrator.provision.steps import keys
-from phone_agent.contract.dataset_delivery import RECEIVE_COMMAND
+from phone_agent.contract.dataset_delivery import LOGIN_CHECK, RECEIVE_COMMAND
 from tests.labs import TestLab
 from tests.orchestrator.fleet.servers import Server, free_port, loopback_phone, start_server
 from tests.orchestrator.provision.samples import desired_state
 from tests.security.fuzz import fuzzed, tried
 
-# As Open MPI 4.1 asks a neighbor to start its daemon.
+# As Open MPI 4.1 asks a neighbor to start its daemon, which runs what it is told.
 ORTED = (
     ' orted --daemonize -mca ess "env" -mca ess_base_jobid "3548905472" -mca ess_base_vpid 1'
-    ' -mca ess_base_num_procs "2" -mca orte_node_regex "localhost,[2:10].77.1.2@0(2)"'
-    ' -mca orte_hnp_uri "3548905472.0;tcp://10.77.1.1:47515"'
-    ' --mca btl_tcp_if_include "10.77.0.0/16" -mca plm_rsh_agent "ssh -p 8022 -o BatchMode=yes"'
-    ' -mca pmix "^s1,s2,cray,isolated"'
+    ' -mca ess_base_num_procs "2" -mca orte_hnp_uri "3548905472.0;tcp://10.77.1.1:47515"'
 )
 REFUSED = 126
 
@@ -47,7 +43,7 @@ class Gate:
             (programs / name).write_text(f'#!/bin/bash\nprintf "%s\\0" {name} "$@"\n')
             (programs / name).chmod(0o755)
         (programs / "bash").symlink_to("/bin/bash")
-        self._script = render_template("ssh-gate.sh", RECEIVE=RECEIVE_COMMAND)
+        self._script = render_template("ssh-gate.sh", RECEIVE=RECEIVE_COMMAND, LOGIN_CHECK=LOGIN_CHECK)
         self._environment = {"PATH": str(programs), "HOME": str(self.home), "LANG": os.environ.get("LANG", "C.UTF-8")}
 
     def ask(self, command: bytes) -> subprocess.CompletedProcess[bytes]:
@@ -74,12 +70,12 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Gate:
     return Gate(tmp_path_factory.mktemp("gate"))
 
 
-def test_what_mpirun_asks_for_is_run_as_it_was_meant(gate: Gate) -> None:
-    assert gate.called(ORTED) == shlex.split(ORTED)
-
-
 def test_datasets_are_taken(gate: Gate) -> None:
     assert gate.called(RECEIVE_COMMAND) == ["python3", "-m", "phone_agent", "data-receive"]
+
+
+def test_a_login_can_be_checked(gate: Gate) -> None:
+    assert gate.called(LOGIN_CHECK) == []
 
 
 @pytest.mark.parametrize(
@@ -88,23 +84,12 @@ def test_datasets_are_taken(gate: Gate) -> None:
         "",
         "id",
         "bash -i",
-        "orted; id",
-        "orted && id",
-        "orted | id",
-        "orted\nid",
-        "orted $(id)",
-        'orted "$(id)"',
-        "orted `id`",
-        'orted "`id`"',
-        'orted "\\"; id; "',
-        "orted > stolen",
-        "orted <(id)",
-        "orted {a,b}",
-        "orted *",
-        "orted ~",
-        "ortedx",
-        "/bin/orted",
-        "X=1 orted",
+        ORTED,
+        "orted",
+        "orted --help",
+        "true; id",
+        "true x",
+        "*",
         f"{RECEIVE_COMMAND}; id",
         f"{RECEIVE_COMMAND} --more",
         f"id; {RECEIVE_COMMAND}",
@@ -127,13 +112,13 @@ PIECES = st.sampled_from(
         PIECES | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6), max_size=8
     )
 )
-@example(["orted", " ", '"', "a b", '"'])
+@example(["orted"])
 @fuzzed(60)
 def test_no_words_make_it_start_anything_else(gate: Gate, words: list[str]) -> None:
-    for command in ("".join(words), "orted " + "".join(words), ORTED + "".join(words)):
+    for command in ("".join(words), RECEIVE_COMMAND + "".join(words), "".join(words) + LOGIN_CHECK):
         tried("the phones' key")
-        called = gate.called(command)
-        assert called is None or called == shlex.split(command), "the shell saw more in it than words"
+        if command not in {RECEIVE_COMMAND, LOGIN_CHECK}:
+            assert gate.called(command) is None
 
 
 @contextmanager
@@ -181,11 +166,24 @@ def test_on_phones_it_gives_no_shell_no_files_and_no_tunnel(provisioned_lab4: Te
     done
     scp -P 8022 .bashrc 10.77.1.1:copied && echo OPEN scp
     echo ls | sftp -b - -P 8022 10.77.1.1 && echo OPEN sftp
-    ssh -p 8022 -o ClearAllForwardings=no -o ExitOnForwardFailure=yes -R 9999:127.0.0.1:8022 10.77.1.1 orted --help
-    ssh -tt -p 8022 10.77.1.1 orted --help | head -n 1
+    ssh -p 8022 -o ClearAllForwardings=no -o ExitOnForwardFailure=yes -R 9999:127.0.0.1:8022 10.77.1.1 true
+    ssh -tt -p 8022 10.77.1.1 true
     """
     done = provisioned_lab4.on("p1-02", "bash", "-c", ask, check=False)
     assert "OPEN" not in done.stdout
-    assert done.stderr.count("may only start the Open MPI daemon") >= 4
+    assert done.stderr.count("may only send datasets") >= 4
     assert "remote port forwarding failed" in done.stderr
     assert "PTY allocation request failed" in done.stderr
+
+
+@pytest.mark.lab
+def test_mpirun_cannot_run_a_command_on_another_phone(provisioned_lab4: TestLab) -> None:
+    """With the key of a stolen phone, from that phone."""
+    attack = """
+    timeout 20 mpirun --host 10.77.1.1 -np 1 --mca plm_rsh_agent 'ssh -p 8022 -o BatchMode=yes' \\
+        --mca oob_tcp_if_include 10.77.0.0/16 bash -c 'touch ~/owned; echo OWNED'
+    """
+    done = provisioned_lab4.on("p1-02", "bash", "-c", attack, check=False)
+    assert "may only send datasets" in done.stderr
+    assert "OWNED" not in done.stdout
+    assert provisioned_lab4.on("p1-01", "ls").stdout.count("owned") == 0

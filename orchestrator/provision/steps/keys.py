@@ -7,7 +7,7 @@ from orchestrator.provision.files import ManagedFile, changed_files, install_fil
 from orchestrator.provision.resources import render_template
 from orchestrator.provision.ssh_keys import key_body
 from orchestrator.provision.termux_facts import TermuxFacts
-from phone_agent.contract.dataset_delivery import RECEIVE_COMMAND
+from phone_agent.contract.dataset_delivery import LOGIN_CHECK, RECEIVE_COMMAND
 
 PRIVATE_KEY = "~/.ssh/clusterctl_ed25519"
 KNOWN_HOSTS = "~/.ssh/clusterctl_known_hosts"
@@ -44,7 +44,7 @@ def required_files(facts: TermuxFacts, desired: DesiredState) -> tuple[ManagedFi
         ManagedFile(PRIVATE_KEY, desired.keys.phone_private),
         ManagedFile(KNOWN_HOSTS, desired.keys.known_hosts.encode()),
         # Before authorized_keys, which refers to it.
-        ManagedFile(GATE, render_template("ssh-gate.sh", RECEIVE=RECEIVE_COMMAND).encode()),
+        ManagedFile(GATE, render_template("ssh-gate.sh", RECEIVE=RECEIVE_COMMAND, LOGIN_CHECK=LOGIN_CHECK).encode()),
         ManagedFile(AUTHORIZED_KEYS, _encoded(with_block(authorized, authorized_lines(authorized, desired)))),
         # At the top: ssh uses the first value of each setting.
         ManagedFile(SSH_CONFIG, _encoded(with_block(config, config_lines(desired), first=True))),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -134,7 +132,6 @@ def test_implausible_reports_are_rejected(change: dict[str, object]) -> None:
 
 
 def test_an_invalid_report_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    head: Any = SimpleNamespace(phone=PHONES[0])
     monkeypatch.setattr(linpack, "run_mpi_job", lambda *_: decode(LinpackReport, {**REPORT, "phones": []}))
     with pytest.raises(PhoneError, match=f"invalid reply of {PHONES[0].name} to linpack: phones: 0 instead of 4"):
-        linpack.bench_linpack(None, PHONES, head, planned(n=100))  # type: ignore[arg-type]
+        linpack.bench_linpack(None, None, PHONES, planned(n=100))  # type: ignore[arg-type]

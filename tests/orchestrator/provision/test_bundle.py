@@ -77,6 +77,7 @@ def test_the_bundle_contains_only_the_agent(tmp_path: Path) -> None:
         "manifest.json",
         CORE,
         "phone_agent/bind_shim/libbind_shim.so",
+        "phone_agent/rank_launcher/rank_launcher",
     }
     assert elf.Elf(tmp_path / "out" / CORE).machine == 183  # aarch64
     assert json.loads((tmp_path / "out/manifest.json").read_text())["target"] == "aarch64-android"
