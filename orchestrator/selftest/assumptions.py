@@ -25,7 +25,7 @@ SCREEN_OFF: Final = Assumption(
 )
 NEIGHBOR_LOGIN: Final = Assumption(
     "neighbor-login",
-    "A phone logs in to the next phone over the wired network and starts the Open MPI daemon there",
+    "A phone logs in to the next phone over the wired network",
     required=True,
 )
 ALLREDUCE: Final = Assumption("allreduce", "mpirun completes an allreduce between Termux phones", required=True)
