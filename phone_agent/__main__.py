@@ -198,7 +198,7 @@ def train(arguments: argparse.Namespace) -> int:
     directory = run_directory.find(arguments.run_id, arguments.attempt)
     spec = run_directory.read_spec(directory)
     phone = run_directory.own_phone(spec, os.environ)
-    spec = device_config.fall_back_to_cpu(spec, phone)
+    spec = device_config.fall_back_to_cpu(spec, phone, run_directory.run_of(directory))
     own = device_config.config_for(spec, phone)
     threads = affinity.pin_to_big_cores(own.threads)
     if own.little_cores:

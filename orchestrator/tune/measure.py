@@ -66,7 +66,7 @@ def _store_best(kind: DeviceKind, request: TuneRequest, rows: list[TuneRow]) -> 
         driver=kind.driver,
         model=request.model,
         batch=request.batch,
-        device_config=replace(best.device_config, fallback_reason=""),
+        device_config=replace(best.device_config, fallback_reason="", fallback_from=""),
         images_per_s=best.images_per_s,
         rows=tuple(row for row in rows if row is not best),
         measured=time.time(),

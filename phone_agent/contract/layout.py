@@ -58,6 +58,7 @@ MEMCKPT_LOCK = "memckpt.lock"
 MEMCKPT_LOG = "memckpt.log"
 LEASE_FILE = "lease.json"  # on every phone: which computer supervises the run, and until when
 RESUME_FILE = "resume.safetensors"  # on the head phone: the checkpoint to resume from, if any
+GPU_FAILURE_FILE = "gpu_failure.json"  # on a phone whose GPU failed: why; it computes on its CPU from then on
 WEIGHTS_FILE = "weights.safetensors"  # on the head phone: the initial weights, if given
 CHECKPOINTS = "checkpoint-*.safetensors"  # on the phones of train.checkpoint.savers
 

@@ -124,6 +124,7 @@ class DeviceConfig:
     gpu_fraction: Annotated[float | None, Range(0, 1)] = None  # hybrid: fraction of the batch that the GPU computes
     tiles: dict[str, Annotated[int, Range(1, 1 << 20)]] = field(default_factory=dict)  # OpenCL kernel tile sizes
     fallback_reason: str = ""  # why the phone itself fell back to the CPU
+    fallback_from: str = ""  # the backend that it should have used
 
 
 @dataclass(frozen=True)

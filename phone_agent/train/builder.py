@@ -32,7 +32,7 @@ from phone_agent.nn.plan.memory_plan import MemoryPlan, estimate_compute_s
 from phone_agent.nn.plan.options import Options
 from phone_agent.train import core_selection, initial_state, schedules
 from phone_agent.train.checkpoint import checkpoint_ranks
-from phone_agent.train.device_config import config_for, mappable_buffers
+from phone_agent.train.device_config import config_for, mapped_buffers
 from phone_agent.train.load_balance import LoadBalancer
 from phone_agent.train.local_sgd import LocalSgd
 from phone_agent.train.loop import ReportStep, StepUpdates, TrainingLoop, sizes
@@ -139,7 +139,7 @@ class TrainerBuilder:
         self._graph = initial_state.build_graph(run, spec)
         self._collective_config = _autotune(spec, world, self._graph)
         self._device = config_for(spec, self._own.phone)
-        self._mapped = _mapped_buffers(self._device.backend) if checkpointing else None
+        self._mapped = _mapped_buffers(self._device) if checkpointing else None
         # Evaluated once: later, a part of it is in use.
         self._affordable = affordable_bytes(client.allocated_bytes(run) if checkpointing else 0)
 
@@ -274,10 +274,9 @@ def _autotune(spec: RunSpec, world: World, graph: Graph) -> CollectiveConfig:
     return autotune(requested, probe_links(world, switches), switches, messages, compute_s)
 
 
-def _mapped_buffers(name: str) -> frozenset[str]:
-    """State buffers that live in the checkpoint server's memory. None if that memory is a file: every step would wear
-    the flash."""
-    return mappable_buffers(name) if is_anonymous() else frozenset()
+def _mapped_buffers(device: DeviceConfig) -> frozenset[str]:
+    """None if the checkpoint server's memory is a file: every step would wear the flash."""
+    return mapped_buffers(device) if is_anonymous() else frozenset()
 
 
 def _chunk_bytes(config: CollectiveConfig) -> int:

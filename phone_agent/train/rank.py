@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from phone_agent.backends.opencl import watchdog
 from phone_agent.comm.world import World, abort_all_on_error, open_world
 from phone_agent.contract import layout
 from phone_agent.contract.choices import BACKENDS
 from phone_agent.contract.dataset_manifest import ManifestError
-from phone_agent.contract.errors import ErrorCode, code_of, describe
+from phone_agent.contract.errors import AgentError, ErrorCode, code_of, describe
 from phone_agent.contract.schema import RunSpec
 from phone_agent.contract.shards import ShardError
 from phone_agent.data import open_test
@@ -29,7 +30,7 @@ from phone_agent.device.condition import Condition
 from phone_agent.job import run_directory
 from phone_agent.memckpt import client
 from phone_agent.memckpt.checkpointer import MemoryCheckpointer
-from phone_agent.train import checkpoint, evaluate, progress
+from phone_agent.train import checkpoint, device_config, evaluate, progress
 from phone_agent.train.builder import TrainerBuilder
 from phone_agent.train.events import ConditionEvents, EventLog, location
 from phone_agent.train.loop import SYNC_LAG, split_micro_batches
@@ -39,6 +40,7 @@ from phone_agent.train.timeline import clock_offset
 
 log = logging.getLogger("phone_agent")
 PAUSE_POLL_S = 2.0
+PHONE_CODES = {ErrorCode.MPI_FAILED, ErrorCode.OPENCL_FAILED}
 PHONE_ERRORS = (OSError, MemoryError, client.CheckpointServerError, ShardError, ManifestError)
 
 
@@ -51,11 +53,14 @@ def run(directory: Path, spec: RunSpec, threads: int) -> int:
     client.ensure_server(run_directory.run_of(directory))
     world = open_world()
     with abort_all_on_error(world), _event_log(directory, spec, world) as events:
+        watchdog.call_before_exit(
+            lambda message: _report_error(AgentError(message, code=ErrorCode.OPENCL_FAILED), events, directory)
+        )
         try:
             RankRun(directory, spec, threads, world, events).train()
         except Exception as error:
             log.exception("rank %d failed", world.rank)
-            _report_error(error, events)
+            _report_error(error, events, directory)
             if isinstance(error, progress.DivergedError):
                 world.allgather(np.zeros(1))  # barrier: rank 0 writes its event before any rank aborts
             world.abort(1)
@@ -68,8 +73,10 @@ def _event_log(directory: Path, spec: RunSpec, world: World) -> EventLog:
     return EventLog(world.rank, phone, *(directory / name for name in names))
 
 
-def _report_error(error: Exception, events: EventLog) -> None:
+def _report_error(error: Exception, events: EventLog, directory: Path) -> None:
     """Also on stderr, which goes to mpirun.log: the host may follow the events of another rank."""
+    if code_of(error) is ErrorCode.OPENCL_FAILED:
+        device_config.record_gpu_failure(run_directory.run_of(directory), describe(error))
     fields = {"message": describe(error), "code": code_of(error), "fault": _fault(error)}
     sys.stderr.write(events.write("error", **fields) + "\n")
 
@@ -77,7 +84,7 @@ def _report_error(error: Exception, events: EventLog) -> None:
 def _fault(error: Exception) -> str:
     """ "phone": the work may succeed on other phones, for example because they have intact copies of damaged samples.
     "work": it would fail there as well."""
-    of_phone = isinstance(error, PHONE_ERRORS) or code_of(error) is ErrorCode.MPI_FAILED
+    of_phone = isinstance(error, PHONE_ERRORS) or code_of(error) in PHONE_CODES
     return "phone" if of_phone else "work"
 
 

@@ -112,3 +112,21 @@ def attempt(phones: Sequence[Phone], *arguments: str, timeout: float = 400) -> s
     for index, phone in enumerate(phones):
         argv += [*([":"] if index else []), "-np", "1", "-x", f"HOME={phone.home}", *arguments]
     return subprocess.run(argv, env=phones[0].env, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def stage(phones: Sequence[Phone], spec: RunSpec) -> None:
+    for phone in phones:
+        directory = phone.home / layout.attempt_dir(spec.run_id, spec.attempt)
+        directory.mkdir(parents=True)
+        (directory / layout.RUN_FILE).write_text(spec.to_json())
+
+
+def train(phones: Sequence[Phone], spec: RunSpec, agent: Sequence[str] = AGENT) -> subprocess.CompletedProcess[str]:
+    """Stage and run an attempt. In-memory checkpoints stay, for the next one."""
+    stage(phones, spec)
+    return attempt(phones, *agent, "train", spec.run_id, "--attempt", str(spec.attempt))
+
+
+def events(phone: Phone, spec: RunSpec) -> list[dict[str, Any]]:
+    path = phone.home / layout.attempt_dir(spec.run_id, spec.attempt) / layout.EVENTS_FILE
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -16,8 +16,7 @@ from phone_agent.contract.shards import HEADER_BYTES
 from phone_agent.data.sampling import sample_order
 from phone_agent.train.checkpoint import newest_intact
 from tests.phone_agent.datasets import SHAPE, damage, spec_of, stage
-from tests.phone_agent.memckpt.test_server import events, train
-from tests.phone_agent.phones import SYNTHETIC, Phone, forget, make_phones, run_spec
+from tests.phone_agent.phones import SYNTHETIC, Phone, events, forget, make_phones, run_spec, train
 
 STEPS = 12
 DATA = layout.dataset_dir("dots")

@@ -35,7 +35,7 @@ from phone_agent.train.device_config import mappable_buffers
 from phone_agent.train.loop import StepUpdates
 from phone_agent.train.memory_budget import memckpt_floats
 from phone_agent.train.resume import open_checkpointer
-from tests.phone_agent.phones import AGENT, SYNTHETIC, Phone, attempt, forget, make_phones, run_spec
+from tests.phone_agent.phones import SYNTHETIC, Phone, events, forget, make_phones, run_spec, stage, train
 
 A, B = CommittedStep(0, 49), CommittedStep(0, 50)
 LATER_ATTEMPT = CommittedStep(1, 50)
@@ -304,23 +304,6 @@ def phones(tmp_path: Path) -> Iterator[list[Phone]]:
     made = make_phones(tmp_path, 2)
     yield made
     forget(made)
-
-
-def stage(phones: Sequence[Phone], spec: RunSpec) -> None:
-    for phone in phones:
-        directory = phone.home / layout.attempt_dir(spec.run_id, spec.attempt)
-        directory.mkdir(parents=True)
-        (directory / layout.RUN_FILE).write_text(spec.to_json())
-
-
-def train(phones: Sequence[Phone], spec: RunSpec) -> subprocess.CompletedProcess[str]:
-    stage(phones, spec)
-    return attempt(phones, *AGENT, "train", spec.run_id, "--attempt", str(spec.attempt))
-
-
-def events(phone: Phone, spec: RunSpec) -> list[dict[str, Any]]:
-    path = phone.home / layout.attempt_dir(spec.run_id, spec.attempt) / layout.EVENTS_FILE
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def train_and_kill(phones: Sequence[Phone], spec: RunSpec, step: int, victim: int) -> None:

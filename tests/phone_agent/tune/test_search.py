@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,10 +145,11 @@ def test_probe_of_a_hanging_or_crashing_driver(monkeypatch: pytest.MonkeyPatch) 
     assert probe("""print('{"device": {"device": "x"}}')""").found
 
 
-def test_without_a_gpu_the_cpu_is_used_and_the_reason_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_the_cpu_is_used_and_the_reason_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(driver_path, "prepare_driver", lambda: "no device here")
     run: RunSpec = spec(2)
-    assert device_config.fall_back_to_cpu(run, "p1-01") == run
-    settled = device_config.fall_back_to_cpu(replace(run, compute=ComputeSpec("opencl")), "p1-01")
-    assert device_config.config_for(settled, "p1-01") == DeviceConfig("cpu", fallback_reason="no device here")
+    assert device_config.fall_back_to_cpu(run, "p1-01", tmp_path) == run
+    settled = device_config.fall_back_to_cpu(replace(run, compute=ComputeSpec("opencl")), "p1-01", tmp_path)
+    fallback = DeviceConfig("cpu", fallback_reason="no device here", fallback_from="opencl")
+    assert device_config.config_for(settled, "p1-01") == fallback
     assert device_config.config_for(settled, "p1-02").backend == "opencl"
