@@ -17,18 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.text import lines
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+_MAX_MESSAGE = 100_000
 
 
 class ClusterctlError(Exception):
     exit_code = EXIT_FAILED
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = lines(message, _MAX_MESSAGE)  # it may quote a phone
+        super().__init__(self.message)
         self.remedy = remedy
 
 
@@ -48,9 +50,9 @@ class InventoryError(UsageError):
     def __init__(self, source: Path, problems: list[Problem]) -> None:
         self.source = source
         self.problems = sorted(problems)
-        lines = "\n".join(f"{source}{_at(problem)}: {problem.message}" for problem in self.problems)
+        listed = "\n".join(f"{source}{_at(problem)}: {problem.message}" for problem in self.problems)
         check = f"clusterctl inventory check -i {shlex.quote(str(source))}"
-        super().__init__(lines, remedy=check if any(problem.line for problem in problems) else None)
+        super().__init__(listed, remedy=check if any(problem.line for problem in problems) else None)
 
 
 def _at(problem: Problem) -> str:

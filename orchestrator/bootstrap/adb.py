@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import IO, Final
 
 from orchestrator.errors import PhoneError, UsageError
-from orchestrator.fleet.sanitize import last_lines
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.text import last_lines
 
 _MAX_OUTPUT: Final = 4 * 2**20
 _SECONDS: Final = 30.0

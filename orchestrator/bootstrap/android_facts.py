@@ -9,11 +9,11 @@ from typing import Final
 
 from orchestrator.bootstrap.adb import AdbError, Device
 from orchestrator.bootstrap.apk.folder import NAMES
-from orchestrator.fleet.sanitize import last_lines, printable
 from orchestrator.inventory import grammar
 from orchestrator.provision.fact_parsing import FactLines, parse_integer
 from orchestrator.provision.resources import read_script
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.text import last_lines, one_line
 
 _GRANT: Final = re.compile(r"android\.permission\.([A-Z_]+): granted=true.*")
 _ETHERNET: Final = re.compile(r"link/ether ([0-9a-f:]{17})\b")
@@ -53,7 +53,7 @@ class AndroidFacts:
 
     @property
     def device(self) -> str:
-        return printable(f"{self.model}, Android {self.release}")[:80]
+        return one_line(f"{self.model}, Android {self.release}", 80)
 
 
 def collect_android_facts(device: Device, interface: str) -> AndroidFacts:

@@ -6,13 +6,13 @@ from typing import Final
 
 from orchestrator.bootstrap.adb import AdbError, AdbResult, Device, shell_arguments
 from orchestrator.bootstrap.apk.folder import TERMUX
-from orchestrator.fleet.sanitize import last_lines
 from orchestrator.inventory import grammar
 from orchestrator.provision.files import ManagedFile, tar_archive
 from orchestrator.provision.resources import read_script
 from orchestrator.provision.steps import boot, keys, sshd
 from orchestrator.provision.termux_facts import TermuxFacts, parse_termux_facts
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.text import last_lines
 
 FILES: Final = (keys.AUTHORIZED_KEYS, sshd.DROP_IN, boot.BOOT_SCRIPT)
 _HOST_KEY: Final = "etc/ssh/ssh_host_ed25519_key.pub"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.errors import PhoneError
 from orchestrator.fleet.result import command_error, exit_error_code
-from orchestrator.fleet.sanitize import last_lines, printable
 from phone_agent.contract import layout
 from phone_agent.contract.decode import DecodeError, decode_json
 from phone_agent.contract.errors import ErrorCode, read_error_line
+from phone_agent.contract.text import last_lines, lines
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -33,7 +33,7 @@ def call(connection: PhoneConnection, reply: type[T], *command: str, timeout: fl
         reported = read_error_line(result.stderr)
         if reported is None:
             raise command_error(result)
-        raise PhoneError(printable(reported[1]), code=reported[0])
+        raise PhoneError(reported[1], code=reported[0])
     try:
         return decode_json(reply, result.stdout)
     except DecodeError as error:
@@ -76,5 +76,5 @@ def bad_answer(phone: Phone, command: str, error: DecodeError) -> PhoneError:
 def reported(stderr: str, rc: int | None) -> tuple[ErrorCode, str]:
     """Error code and message of a streamed agent command that failed."""
     if (found := read_error_line(stderr)) is not None:
-        return found[0], printable(found[1])
+        return found[0], lines(found[1])
     return exit_error_code(rc, stderr), last_lines(stderr, 1) or f"exit code {rc}"

@@ -37,11 +37,11 @@ from orchestrator.fleet.errors import Unreachable
 from orchestrator.fleet.host_keys import HostKey, HostKeys, changed, cloned, host_name, unknown, unreadable
 from orchestrator.fleet.network import Dialer
 from orchestrator.fleet.result import Phase
-from orchestrator.fleet.sanitize import printable
 from orchestrator.fleet.timeouts import Timeouts
 from orchestrator.fleet.transport import PhoneTransport
 from orchestrator.inventory.model import Phone
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.text import lines
 
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
 
@@ -274,4 +274,4 @@ def _auth_timed_out(error: AuthenticationException) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    return printable(str(error)) or type(error).__name__
+    return lines(str(error)) or type(error).__name__

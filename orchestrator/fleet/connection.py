@@ -16,12 +16,12 @@ from orchestrator.fleet import copy
 from orchestrator.fleet.errors import Unreachable
 from orchestrator.fleet.process import ProcessResult, RemoteProcess, TooMuchOutputError, run_process
 from orchestrator.fleet.result import CommandResult, Phase, command_error, exit_error_code, shorten
-from orchestrator.fleet.sanitize import last_lines, printable
 from orchestrator.fleet.shell import command_line
 from orchestrator.fleet.stream import Stream
 from orchestrator.fleet.timeouts import Timeouts
 from orchestrator.inventory.model import Phone
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.text import last_lines
 
 MAX_OUTPUT = 16 * 1024 * 1024
 COPY_TIMEOUT = 3600.0  # a dead link is detected much earlier; this limits a phone that stops reading
@@ -133,7 +133,7 @@ class PhoneConnection:
             raise PhoneError(f"{what}: {error.message}", code=error.code, phase=phase) from error
         except (SSHException, EOFError, OSError) as error:
             if self.alive and not isinstance(error, EOFError):
-                raise PhoneError(printable(f"{what}: {error}"), code=ErrorCode.COMMAND_FAILED, phase=phase) from error
+                raise PhoneError(f"{what}: {error}", code=ErrorCode.COMMAND_FAILED, phase=phase) from error
             raise self._lost(what, phase) from error
 
     def _lost(self, what: str, phase: Phase) -> Unreachable:

@@ -20,12 +20,12 @@ from orchestrator.fleet.keys import load_private_key
 from orchestrator.fleet.network import Dialer
 from orchestrator.fleet.parallel import map_phones
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
-from orchestrator.fleet.sanitize import printable
 from orchestrator.fleet.tcp_probe import is_reachable
 from orchestrator.fleet.timeouts import Timeouts
 from orchestrator.inventory.model import Phone
 from orchestrator.paths import ClusterState
 from phone_agent.contract.errors import ErrorCode, code_of
+from phone_agent.contract.text import lines
 
 T = TypeVar("T")
 
@@ -149,7 +149,7 @@ def _failure(phone: Phone, error: Exception, seconds: float) -> Outcome[T]:
             phone, Status.FAILED, seconds, phase=Phase.EXEC, error=error.message, code=code, remedy=error.remedy
         )
     _log.debug("%s", phone, exc_info=error)
-    described = printable(f"{type(error).__name__}: {error}")
+    described = lines(f"{type(error).__name__}: {error}")
     return Outcome(phone, Status.FAILED, seconds, phase=Phase.EXEC, error=described, code=code)
 
 

@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from orchestrator.errors import PhoneError
-from orchestrator.fleet.sanitize import last_lines, printable
 from orchestrator.inventory.model import Phone
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.text import last_lines, one_line
 
 T = TypeVar("T")
 _NO_SPACE = os.strerror(errno.ENOSPC)  # as every program prints it
@@ -115,5 +115,5 @@ def describe_failure(result: CommandResult) -> str:
 
 
 def shorten(argv: Sequence[str]) -> str:
-    line = printable(" ".join(" ".join(argv).split()))
+    line = one_line(" ".join(" ".join(argv).split()))
     return line if len(line) <= 80 else line[:79] + "…"

@@ -11,7 +11,6 @@ from typing import Final
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import PhoneConnection
 from orchestrator.fleet.result import CommandResult
-from orchestrator.fleet.sanitize import last_lines
 from orchestrator.health.examination import DoctorContext, examine_all
 from orchestrator.health.finding import Fix
 from orchestrator.health.report import AppliedFix, DoctorReport
@@ -21,6 +20,7 @@ from orchestrator.provision import ProvisionOptions, provision
 from orchestrator.provision.engine import OnEvent
 from orchestrator.provision.resources import read_script
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.text import last_lines
 
 _LOGIN_TIMEOUT_S: Final = 45.0  # the boot script may first wait 20 s for the wake lock
 _MESSAGES: Final = {

@@ -11,10 +11,10 @@ from typing import Final
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import PhoneConnection
 from orchestrator.fleet.result import CommandResult
-from orchestrator.fleet.sanitize import last_lines
 from orchestrator.health.doctor_facts import DoctorFacts, parse_doctor_facts
 from orchestrator.health.session_facts import MAX_LINES
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.text import last_lines
 
 MAX_LINE_BYTES: Final = 1 << 16
 SCRIPT_LIMIT_S: Final = 30.0  # the script itself ends after 25 s, unless the phone is slow

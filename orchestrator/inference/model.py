@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.decompress import check_zip
 from orchestrator.errors import UsageError
 from phone_agent.api import models
 from phone_agent.api.inference import Executable, compile_graph
@@ -103,6 +104,7 @@ def read_weights(path: Path) -> Checkpoint:
 
 def _npz(path: Path) -> dict[str, Array]:
     try:
+        check_zip(path)
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except Exception as error:  # noqa: BLE001 - zipfile, its decompressors and numpy raise anything on damaged files

@@ -21,7 +21,13 @@ def one_line(text: str, limit: int = 400) -> str:
 
 def lines(text: str, limit: int = 4000) -> str:
     """The same, with line breaks."""
-    return "\n".join(one_line(line, limit) for line in text[:limit].splitlines())
+    return "\n".join(one_line(line, limit) for line in text[:limit].split("\n"))
+
+
+def last_lines(text: str, count: int = 5, width: int = 500) -> str:
+    """The last lines of a command's output, which usually say why it failed."""
+    found = text[-count * width * 2 :].strip().splitlines()[-count:]
+    return "\n".join(one_line(line[-width:], 4 * width) for line in found)
 
 
 def _visible(character: str) -> str:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import Fleet, PhoneConnection
 from orchestrator.fleet.network import DirectNetwork
-from orchestrator.fleet.sanitize import last_lines, printable
 from orchestrator.health.doctor_facts import parse_doctor_facts
 from orchestrator.health.vitals import parse_vitals
 from orchestrator.logs.merged_log import read_line
@@ -27,6 +26,7 @@ from orchestrator.records.events import CheckpointEvent, Progress, parse_event
 from orchestrator.selftest.query import parse_row, read_result
 from orchestrator.text import one_line
 from phone_agent.contract.decode import DecodeError
+from phone_agent.contract.text import last_lines, lines
 from tests.orchestrator.fleet.servers import Server
 from tests.orchestrator.launch.samples import event
 from tests.orchestrator.logs.tars import END, member
@@ -129,7 +129,7 @@ def test_nothing_it_says_drives_a_terminal(text: str) -> None:
     tried("phone: terminal")
     assert one_line(text).isprintable()
     assert len(one_line(text, 50)) <= 50
-    assert printable(text).replace("\n", "").isprintable()
+    assert lines(text).replace("\n", "").isprintable()
     assert last_lines(text).replace("\n", "").isprintable()
 
 

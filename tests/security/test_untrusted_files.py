@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.data.sources import idx, pickled
-from orchestrator.data.sources.contents import decompress
+from orchestrator.data.sources.contents import decompressed
 from orchestrator.data.sources.source import SourceError
 from orchestrator.errors import ClusterctlError, InventoryError
 from orchestrator.inventory import load
@@ -36,6 +38,7 @@ from tests.orchestrator.data.samples import pickled as pickle_of_python_2
 from tests.orchestrator.launch.idx import write_idx
 from tests.phone_agent.backends.test_cpu_backend import _small
 from tests.phone_agent.phones import run_spec
+from tests.security.bombs import BOMBS
 from tests.security.fuzz import fuzzed, tried
 from tests.security.mutations import mutated, restructured
 
@@ -235,4 +238,15 @@ def test_no_images_of_endless_size_are_refused(tmp_path: Path) -> None:
 def test_what_is_no_gzip_is_refused(raw: bytes) -> None:
     tried("gzip")
     with contextlib.suppress(SourceError, ClusterctlError):
-        decompress(b"\x1f\x8b" + raw, "a file")
+        decompressed(b"\x1f\x8b" + raw, "a file")
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_small_file_does_not_fill_the_memory(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / BOMBS[kind].file
+    BOMBS[kind].write(path)
+    command = [sys.executable, "-m", "tests.security.bombs", kind, str(path)]
+    error, grown = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    tried("bombs")
+    assert error in {"UsageError", "SourceError", "ValueError", "UnsupportedPickleError"}
+    assert int(grown) < 160 << 20

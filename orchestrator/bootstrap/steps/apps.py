@@ -9,8 +9,8 @@ from orchestrator.bootstrap.adb import AdbError, AdbResult
 from orchestrator.bootstrap.apk import Apk
 from orchestrator.bootstrap.apk.folder import NAMES
 from orchestrator.bootstrap.steps.step import Action, AdbTarget, BootstrapConfig, PhoneFacts
-from orchestrator.fleet.sanitize import printable
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.text import one_line
 
 _INSTALL_SECONDS: Final = 300.0
 _FAILURE: Final = re.compile(r"INSTALL_[A-Z_]+")
@@ -45,7 +45,7 @@ class AppsStep:
 
     def plan(self, facts: PhoneFacts, config: BootstrapConfig) -> tuple[Action, ...]:
         return tuple(
-            Action(f"install {apk.name} {printable(apk.version)}", ("install", "-r", "-g", str(apk.path)))
+            Action(f"install {apk.name} {one_line(apk.version)}", ("install", "-r", "-g", str(apk.path)))
             for apk in config.apks
             if not _is_installed(apk, facts)
         )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
+import os
 import tarfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from orchestrator.data.sources.source import SourceError
+from orchestrator.decompress import ERRORS, TooLargeError, decompress, open_compressed
 
 MAX_MEMBERS = 10_000
 MAX_FILE_BYTES = 1 << 30  # per unpacked file; real files are less than a tenth of this
 MAX_TOTAL_BYTES = 2 << 30  # per unpacked archive; it is held in memory
-TAR_ERRORS = (tarfile.TarError, OSError, EOFError, zlib.error, ValueError)
+TAR_ERRORS = (tarfile.TarError, ValueError, *ERRORS)
 
 
 class Contents:
@@ -42,7 +42,8 @@ class Contents:
 
 def is_tar(path: Path) -> bool:
     try:
-        return path.is_file() and tarfile.is_tarfile(path)
+        with path.open("rb") as file, _open_tar(file):
+            return True
     except TAR_ERRORS:
         return False
 
@@ -52,10 +53,15 @@ def open_contents(path: Path, selected: Callable[[str], object]) -> Contents:
     if path.is_dir():
         return Contents(path)
     try:
-        with tarfile.open(path, "r|*") as archive:
+        with path.open("rb") as file, _open_tar(file) as archive:
             return Contents(path, _members(archive, path, selected))
     except TAR_ERRORS as error:
         raise SourceError(f"{path} cannot be read: {error}", remedy="download it again") from None
+
+
+def _open_tar(file: BinaryIO) -> tarfile.TarFile:
+    """Reads its first header."""
+    return tarfile.open(fileobj=open_compressed(file, os.fstat(file.fileno()).st_size), mode="r|")
 
 
 def _members(archive: tarfile.TarFile, path: Path, selected: Callable[[str], object]) -> dict[str, bytes]:
@@ -78,21 +84,8 @@ def _members(archive: tarfile.TarFile, path: Path, selected: Callable[[str], obj
     return found
 
 
-def decompress(raw: bytes, where: str) -> bytes:
-    """Decompress gzip data, with a size limit."""
-    if raw[:2] != b"\x1f\x8b":
-        return raw
+def decompressed(raw: bytes, where: str) -> bytes:
     try:
-        with gzip.GzipFile(fileobj=_stream(raw)) as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
+        return decompress(raw)
+    except (*ERRORS, TooLargeError) as error:
         raise SourceError(f"{where} cannot be read: {error}", remedy="download it again") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise SourceError(f"{where} unpacks to more than {MAX_FILE_BYTES} bytes: too large for this format")
-    return content
-
-
-def _stream(raw: bytes) -> BinaryIO:
-    from io import BytesIO
-
-    return BytesIO(raw)

@@ -30,6 +30,7 @@ UNSUPPORTED_SUFFIXES = {  # reported, because users would expect these images to
 IMAGE_SUFFIXES = SUFFIXES | UNSUPPORTED_SUFFIXES
 HELD_OUT = ("val", "test")
 MAX_PIXELS = 200_000_000  # per image; more is a decompression bomb
+MAX_DECODED_PIXELS = 40_000_000  # if it has to be decoded in full, at up to 6 bytes per pixel
 CHUNK = 64
 SHUFFLE_SEED = 20_260_131  # images are stored in a fixed random order, so that every shard has all classes
 
@@ -250,9 +251,13 @@ def decode(path: Path, size: int) -> Images:
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         warnings.simplefilter("ignore", UserWarning)  # odd metadata in an otherwise valid image
         with Image.open(path, formats=("JPEG", "PNG")) as opened:
+            width, height = opened.size
             if max(opened.size) * size * size > MAX_PIXELS * min(opened.size):
-                width, height = opened.size
                 raise ValueError(f"{width}x{height} pixels: aspect ratio too extreme for size {size}")
+            if width * height > MAX_DECODED_PIXELS and (opened.format != "JPEG" or "progressive" in opened.info):
+                raise ValueError(
+                    f"{width}x{height} pixels: at most {MAX_DECODED_PIXELS // 1_000_000} million in this format"
+                )
             if opened.format == "JPEG":
                 opened.draft("RGB", (2 * size, 2 * size))  # decode at reduced resolution where that is enough
             upright = ImageOps.exif_transpose(opened)

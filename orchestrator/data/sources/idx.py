@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.data.sources.contents import Contents, decompress, open_contents
+from orchestrator.data.sources.contents import Contents, decompressed, open_contents
 from orchestrator.data.sources.source import (
     Block,
     CorruptRecord,
@@ -144,7 +144,7 @@ class Idx:
     def _array(self, name: str) -> tuple[NDArray[np.uint8], list[CorruptRecord]]:
         """All complete records, and what is missing."""
         where = self._contents.where(name)
-        raw = decompress(self._contents.read(name), where)
+        raw = decompressed(self._contents.read(name), where)
         if len(raw) < 4 or raw[:3] != bytes((0, 0, UNSIGNED_BYTE)) or not 1 <= raw[3] <= MOST_DIMENSIONS:
             raise SourceError(f"{where} is not an IDX file of unsigned bytes")
         header = 4 + 4 * raw[3]

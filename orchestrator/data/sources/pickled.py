@@ -15,6 +15,7 @@ import numpy as np
 
 MOST_DEPTH = 10_000_000
 LONGEST_INTEGER = 8  # bytes
+MOST_DIMENSIONS = 4
 _MARK: Final = object()
 _RECONSTRUCT, _ARRAY, _DTYPE, _ENCODE = "reconstruct", "ndarray", "dtype", "encode"
 _GLOBALS = {
@@ -61,6 +62,7 @@ class _StackMachine:
         self._raw, self._at = raw, 0
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
+        self._encoded = 0  # bytes of text
 
     def run(self) -> Any:
         while True:
@@ -121,7 +123,10 @@ class _StackMachine:
         elif function == _DTYPE and arguments and arguments[0] in {b"u1", b"|u1"}:
             self.push(_Type())
         elif function == _ENCODE and len(arguments) == 2 and arguments[1] in {b"latin1", b"latin-1"}:
-            self.push(_text(arguments[0]).decode("utf-8").encode("latin-1"))
+            self._encoded += len(_text(arguments[0]))
+            if self._encoded > len(self._raw):
+                raise UnsupportedPickleError("encodes the same text over and over")
+            self.push(arguments[0].decode("utf-8").encode("latin-1"))
         else:
             raise UnsupportedPickleError(f"unsupported arguments for {function}")
 
@@ -130,7 +135,7 @@ class _StackMachine:
         target = self._stack[-1]
         if isinstance(target, _Array):
             _, shape, kind, fortran, content = state
-            if not isinstance(kind, _Type) or fortran or len(content) != prod(shape):
+            if not isinstance(kind, _Type) or fortran or len(shape) > MOST_DIMENSIONS or len(content) != prod(shape):
                 raise UnsupportedPickleError("not a contiguous uint8 array of the declared shape")
             target.value = np.frombuffer(content, np.uint8).reshape(shape)
         elif not isinstance(target, _Type):

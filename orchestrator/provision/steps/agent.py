@@ -6,7 +6,6 @@ import hashlib
 from typing import Final
 
 from orchestrator.errors import PhoneError
-from orchestrator.fleet.sanitize import last_lines
 from orchestrator.provision.desired_state import Changes, DesiredState, SshTarget
 from orchestrator.provision.report import LAST_STEP
 from orchestrator.provision.resources import read_script
@@ -16,6 +15,7 @@ from phone_agent.contract.decode import DecodeError, decode_json
 from phone_agent.contract.errors import ErrorCode, error_message
 from phone_agent.contract.layout import RELEASES
 from phone_agent.contract.replies import SelftestReport
+from phone_agent.contract.text import last_lines
 
 _LIMIT: Final = 150.0
 

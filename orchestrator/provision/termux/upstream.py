@@ -5,18 +5,16 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import lzma
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 from urllib.parse import urlsplit
 
+from orchestrator.decompress import ERRORS, decompress
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.provision.termux.index import Package, parse_fields
 
@@ -24,7 +22,7 @@ _TRUSTED_SCHEMES: Final = frozenset({"https", "file"})
 _TIMEOUT: Final = 30.0
 _CHUNK: Final = 1 << 20
 _MAX_INDEX_BYTES: Final = 256 << 20
-_DECOMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {".xz": lzma.decompress, ".gz": gzip.decompress, "": bytes}
+_SUFFIXES: Final = (".xz", ".gz", "")
 
 
 class UpstreamError(ClusterctlError):
@@ -54,7 +52,7 @@ class Upstream:
     def index_entry(self, arch: str) -> IndexEntry:
         """The entry of the package index of an architecture in `Release`."""
         listed = release_sums(self._read("dists/stable/Release", limit=1 << 20).decode(errors="replace"))
-        for suffix in _DECOMPRESS:
+        for suffix in _SUFFIXES:
             if found := listed.get(f"main/binary-{arch}/Packages{suffix}"):
                 return found
         raise UpstreamError(
@@ -69,8 +67,12 @@ class Upstream:
                 f"{self.url}: {entry.path} does not match its sha256 in Release",
                 remedy="run the command again: the repository may have been updated in the meantime",
             )
-        suffix = Path(entry.path).suffix
-        return _DECOMPRESS[suffix](raw).decode()
+        try:
+            return decompress(raw).decode()
+        except (*ERRORS, ValueError) as error:
+            raise UpstreamError(
+                f"{self.url}: {entry.path} cannot be read: {error}", remedy="use another repository: --upstream URL"
+            ) from None
 
     def download(self, package: Package, target: Path) -> None:
         """Download atomically, resuming an earlier partial download (`target`.part)."""

@@ -21,6 +21,7 @@ from orchestrator.data.store import Store, fingerprint
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
+from phone_agent.contract.replies import DatasetRemoved
 from phone_agent.contract.shards import samples_per_shard
 from phone_agent.data.staged import Staged
 from tests.orchestrator.data.samples import cifar10_binary, cifar10_python, picture, pixels, planes
@@ -263,15 +264,15 @@ def phones_have(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool | None]:
     """Which phones have it; None: no phone answers there."""
     having: dict[str, bool | None] = {}
 
-    def outcome(phone: Phone) -> Outcome[dict[str, bool]]:
+    def outcome(phone: Phone) -> Outcome[DatasetRemoved]:
         had = having.get(phone.name, True)
         if had is None:
             return Outcome(phone, Status.UNREACHABLE, 0.1, phase=Phase.TCP, error="no answer")
         having[phone.name] = False
-        return Outcome(phone, Status.OK, 0.1, {"removed": had})
+        return Outcome(phone, Status.OK, 0.1, DatasetRemoved(removed=had))
 
     def fleet(session: Session) -> AbstractContextManager[SimpleNamespace]:
-        def answer(*_: object, **__: object) -> Outcomes[dict[str, bool]]:
+        def answer(*_: object, **__: object) -> Outcomes[DatasetRemoved]:
             return Outcomes(tuple(map(outcome, session.phones)))
 
         return nullcontext(SimpleNamespace(map=answer))
