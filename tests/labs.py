@@ -16,6 +16,9 @@ from pathlib import Path
 from orchestrator.lab.client import exec_on_phone, lab_status
 from orchestrator.lab.modes import MODE_VARIABLE, unavailable_reason
 from orchestrator.lab.spec import Mode
+from orchestrator.paths import ClusterState
+from orchestrator.process_lock import holder, kill_holder
+from orchestrator.supervisor.systemd import supervisor_command
 
 CLUSTERCTL = (sys.executable, "-m", "orchestrator.cli.app")
 
@@ -77,6 +80,24 @@ class TestLab:
         if check and code != 0:
             raise AssertionError(f"{command} on {phone}: {code}\n{done.stdout}{done.stderr}")
         return done
+
+    @property
+    def supervisor_lock(self) -> Path:
+        return self.state / "clusters/lab/supervisor.lock"
+
+    @property
+    def supervisor_pid(self) -> int | None:
+        return holder(self.supervisor_lock)
+
+    def kill_supervisor(self) -> None:
+        kill_holder(self.supervisor_lock)
+
+    def start_supervisor(self) -> None:
+        """As a systemd unit would."""
+        command = supervisor_command(ClusterState("lab"))
+        process = subprocess.Popen(command, env=self.environment, cwd="/", start_new_session=True)
+        eventually(lambda: self.supervisor_pid == process.pid)
+        process.returncode = 0  # it keeps running; suppress Popen's warning about that
 
     def phone(self, name: str) -> dict[str, object]:
         """The entry of one phone in `lab status`."""

@@ -42,7 +42,7 @@ class StartingSupervisor:
     def wait(self) -> SupervisorStatus:
         """Until it is ready."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        while (status := read_status(self.state)) is None:
+        while (status := read_status(self.state)) is None or not status.started:
             ended = self.process is not None and self.process.poll() is not None
             if ended or time.monotonic() > deadline:
                 raise _start_error(self.state)
