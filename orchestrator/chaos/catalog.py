@@ -19,7 +19,7 @@ class Effect(Enum):
 class Target(Enum):
     ANY_PHONE = "any phone of the run"
     HEAD_PHONE = "the head phone"
-    HOST = "clusterctl on this computer"
+    HOST = "all processes of clusterctl on this computer"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ CATALOG = (
     Fault("power off", "the phone is off, and loses its memory", _RESTARTS, _UNREACHABLE),
     Fault("cable out", "the cable is pulled at the switch", _RESTARTS, _UNREACHABLE),
     Fault("head dies", "the head phone is switched off", _RESTARTS, _UNREACHABLE, Target.HEAD_PHONE),
-    Fault("host dies", "SIGKILL to clusterctl; attach follows later", _CONTINUES, target=Target.HOST),
+    Fault("host dies", "SIGKILL to viewer and supervisor; systemd restarts it", _CONTINUES, target=Target.HOST),
+    Fault("host reboot", "the host is off for a while, and has no systemd", _CONTINUES, target=Target.HOST),
     Fault("sshd killed", "the listening sshd is gone", _CONTINUES),
     Fault("cable flapping", "the link goes down and up five times", _EITHER, _UNREACHABLE),
     Fault("slow link", "10 Mbit/s to the phone", _CONTINUES),

@@ -32,7 +32,7 @@ _TRAINING = (
 _RECOVERY = ("--min-phones", "2", "--max-restarts", "100")
 # How long a fault lasts that the run can live with
 _FAULT_STEPS, _FAULT_S, _LONGEST_FAULT_S = 8, 1.5, 8.0
-_HOST_AWAY_S = 2.0
+_HOST_AWAY_S = {"host dies": 2.0, "host reboot": 5.0}
 _POLL_S = 0.05
 
 OnInjection = Callable[[RunPlan, InjectionOutcome], None]
@@ -84,7 +84,8 @@ class _Run:
     def carry_out(self) -> RunOutcome:
         self._known = {record.run_id for record in self._testbed.store.all()}
         flags = ("--seed", str(self._driver.seed), "--limit", ",".join(self._names))
-        self._command = self._testbed.start("launch", *_TRAINING, *_RECOVERY, *flags, "--json")
+        watching = ("--json",) if self._plan.attached else ("--detach",)
+        self._command = self._testbed.start("launch", *_TRAINING, *_RECOVERY, *flags, *watching)
         try:
             self._log = RunLog(self._testbed.store, self._await_run_id())
             for injection in self._plan.injections:
@@ -98,7 +99,7 @@ class _Run:
 
     def _await_run_id(self) -> str:
         deadline = time.monotonic() + HANG_S
-        while time.monotonic() < deadline and not self._command.ended:
+        while time.monotonic() < deadline and not self._command.failed:
             for record in self._testbed.store.all():
                 if record.run_id not in self._known:
                     return record.run_id
@@ -112,7 +113,7 @@ class _Run:
             self._log.update()
             if condition():
                 return True
-            if self._command.ended:
+            if self._testbed.store.read(self._log.run_id).over:
                 return False
             if len(self._log.steps) > seen:
                 seen, since = len(self._log.steps), time.monotonic()
@@ -169,8 +170,14 @@ class _Run:
         if planned.fault.target is not Target.HOST:
             return inject(planned.fault, TargetPhone(self._testbed, phone, self._log.run_id, self._log.attempt))
         self._command.kill()
-        time.sleep(_HOST_AWAY_S)
-        self._command = self._testbed.start("attach", self._log.run_id, "--json")
+        self._testbed.kill_supervisor()
+        time.sleep(_HOST_AWAY_S[planned.fault.name])
+        if planned.fault.name == "host dies":
+            self._testbed.start_supervisor()
+        else:  # any command that shows runs starts it
+            self._testbed.clusterctl("runs")
+        if self._plan.attached:
+            self._command = self._testbed.start("attach", self._log.run_id, "--json")
         return lambda: None
 
     def _has_settled(self, active: _ActiveInjection) -> bool:
@@ -217,11 +224,10 @@ class _Run:
 
     def _clean_up(self) -> None:
         """Leave nothing of the run behind, however it ended."""
-        if not self._command.ended:
-            self._command.kill()
-            if hasattr(self, "_log"):
-                with suppress(ClusterctlError):
-                    self._testbed.clusterctl("stop", self._log.run_id)
+        if hasattr(self, "_log") and not self._testbed.store.read(self._log.run_id).over:
+            with suppress(ClusterctlError):
+                self._testbed.clusterctl("stop", self._log.run_id)
+        self._command.kill()
         wait_for_sshd(self._testbed.lab_dir, self._names)
 
     def _outcome(self) -> RunOutcome:

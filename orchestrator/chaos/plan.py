@@ -36,6 +36,7 @@ class RunPlan:
     number: int  # from 1
     phones: int
     injections: tuple[Injection, ...]
+    attached: bool = True  # whether a viewer is attached to the run
 
     def limited_to(self, injections: int) -> RunPlan:
         return replace(self, injections=self.injections[:injections])
@@ -48,7 +49,8 @@ def generate_plans(
     supported: Collection[Fault] = CATALOG,
     kinds: Collection[str] = KINDS,
 ) -> Iterator[RunPlan]:
-    """Plans of runs, without end. Kinds come from a shuffled deck, so that all are equally frequent."""
+    """Plans of runs, without end. Kinds come from a shuffled deck, so that all are equally frequent. Nobody is attached
+    to every second run."""
     rng = random.Random(seed)  # noqa: S311  (reproducible on purpose)
     deck = _shuffled_faults(rng, supported, kinds)
     number = 0
@@ -58,7 +60,7 @@ def generate_plans(
         injections = tuple(
             Injection(at_step, _plan_faults(rng, next(deck), ranks)) for at_step in _choose_steps(rng, count, steps)
         )
-        yield RunPlan(number, ranks, injections)
+        yield RunPlan(number, ranks, injections, attached=(seed + number) % 2 == 0)
 
 
 def _shuffled_faults(
@@ -75,7 +77,9 @@ def _shuffled_faults(
 def _plan_faults(rng: random.Random, fault: Fault | None, phones: int) -> tuple[PlannedFault, ...]:
     if fault is not None:
         return (PlannedFault(fault, _choose_rank(rng, fault, phones)),)
-    first, second = rng.sample(combinable_faults(), 2)
+    first = rng.choice(combinable_faults())
+    hosts = {Target.HOST} if first.target is Target.HOST else set()
+    second = rng.choice([each for each in combinable_faults() if each != first and each.target not in hosts])
     one = PlannedFault(first, _choose_rank(rng, first, phones))
     other_rank = 0 if second.target is Target.HEAD_PHONE else _choose_other_rank(rng, one.rank, phones)
     return one, PlannedFault(second, other_rank)

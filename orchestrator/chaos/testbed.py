@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator import process_lock
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.lab import client, settings
 from orchestrator.lab.client import read_spec
@@ -65,6 +66,19 @@ class Testbed:
             )
         return BackgroundCommand(process, Path(log.name))
 
+    def kill_supervisor(self) -> None:
+        process_lock.kill_holder(self.state / "clusters" / CLUSTER_NAME / "supervisor.lock")
+
+    def start_supervisor(self) -> None:
+        """As its systemd unit would."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "orchestrator.supervisor", CLUSTER_NAME],
+            env=self._environment,
+            cwd="/",
+            start_new_session=True,
+        )
+        process.returncode = 0  # it outlives this process; suppress Popen's warning about that
+
     def set(self, phone: str, *assignments: str) -> None:
         settings.apply_settings(self.lab_dir, phone, assignments)
 
@@ -101,8 +115,8 @@ class BackgroundCommand:
     log: Path
 
     @property
-    def ended(self) -> bool:
-        return self.process.poll() is not None
+    def failed(self) -> bool:
+        return bool(self.process.poll())
 
     def kill(self) -> None:
         self.process.kill()

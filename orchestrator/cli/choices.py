@@ -50,6 +50,7 @@ class Fault(StrEnum):
     CABLE_OUT = "cable out"
     HEAD_DIES = "head dies"
     HOST_DIES = "host dies"
+    HOST_REBOOT = "host reboot"
     SSHD_KILLED = "sshd killed"
     CABLE_FLAPPING = "cable flapping"
     SLOW_LINK = "slow link"

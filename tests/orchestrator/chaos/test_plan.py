@@ -31,6 +31,11 @@ def test_the_seed_determines_the_plan() -> None:
     assert first_runs(7, 60) != first_runs(8, 60)
 
 
+def test_nobody_is_attached_to_every_second_run() -> None:
+    attached = [run.attached for run in first_runs(7, 60)]
+    assert attached[:4] in ([True, False] * 2, [False, True] * 2)
+
+
 def test_a_longer_plan_starts_like_a_shorter_one() -> None:
     assert first_runs(3, 200)[:10] == first_runs(3, 100)[:10]
 

@@ -51,10 +51,12 @@ def is_over(run: Path) -> bool:
 
 
 def await_done(run: Path, steps: int) -> None:
+    """No step is repeated. Those that a head phone had not reported when it died are missing."""
     eventually(lambda: is_over(run), 180)
-    record = record_of(run)
+    record, reported = record_of(run), steps_of(run)
     assert (record["state"], record["step"]) == ("done", steps), record["failure"]
-    assert_all_completed(run, steps)
+    assert reported == sorted(set(reported))
+    assert reported[-1] == steps
 
 
 @contextmanager
@@ -118,7 +120,7 @@ def test_terminal_closed_then_a_phone_dies(provisioned_lab4: TestLab) -> None:
     await_done(run, 200)
 
 
-@pytest.mark.parametrize("command", ["unit", "runs", "status"])
+@pytest.mark.parametrize("command", ["unit", "runs"])
 def test_host_reboots_while_a_phone_dies(provisioned_lab4: TestLab, command: str) -> None:
     """After the boot, systemd starts the supervisor again; without systemd, the next command that shows runs does."""
     lab = provisioned_lab4
@@ -171,6 +173,7 @@ def test_head_lost_with_nobody_attached(provisioned_lab4: TestLab) -> None:
     eventually(lambda: states(lab) == ["ready"] * 4)
 
 
+@pytest.mark.slow
 def test_too_few_phones_are_waited_for(provisioned_lab4: TestLab) -> None:
     lab = provisioned_lab4
     with detached(lab, "--steps", "200", "--min-phones", "4") as run:
@@ -276,14 +279,12 @@ def survive(lab: TestLab, phones: tuple[str, ...], *, minutes: float, every_s: f
         lab.clusterctl("lab", "power", phone, "off")
         eventually(lambda last=attempt: is_over(run) or record_of(run)["attempt"] > last)  # type: ignore[misc]
         lab.clusterctl("lab", "power", phone, "on")
-    record = record_of(run)
-    assert (record["state"], record["step"]) == ("done", steps), record["failure"]
+    await_done(run, steps)
     assert deaths >= 1
-    assert_all_completed(run, steps)
 
 
 def test_a_detached_run_survives_deaths(provisioned_lab4: TestLab) -> None:
-    survive(provisioned_lab4, PHONES, minutes=0.5, every_s=8)
+    survive(provisioned_lab4, PHONES, minutes=0.3, every_s=6)
     eventually(lambda: states(provisioned_lab4) == ["ready"] * 4)
 
 

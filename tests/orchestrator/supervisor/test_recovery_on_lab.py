@@ -36,7 +36,8 @@ def runs_of(lab: TestLab) -> set[Path]:
 
 def steps_of(run: Path, attempt: int | None = None) -> list[int]:
     """Of one attempt, or of all, as reported to this computer."""
-    paths = [run / "events.jsonl", *sorted(run.glob("attempt-*/events.jsonl"))]
+    later = sorted(run.glob("attempt-*/events.jsonl"), key=lambda path: int(path.parent.name.removeprefix("attempt-")))
+    paths = [run / "events.jsonl", *later]
     paths = paths if attempt is None else paths[attempt : attempt + 1]
     lines = [line for path in paths if path.exists() for line in path.read_text().splitlines()]
     return [event["step"] for event in map(json.loads, lines) if event["event"] == "step"]
