@@ -252,7 +252,7 @@ def test_lab_down_ends_the_supervisor_and_its_runs() -> None:
         run = lab.state / "clusters/lab/runs" / answer(lab, *WORK, "--steps", "100000", "--detach")["run_id"]
         pid = lab.supervisor_pid
         assert pid is not None
-        lab.clusterctl("lab", "down")
+        lab.clusterctl("lab", "down", "--force")
         assert lab.supervisor_pid is None
         command = Path(f"/proc/{pid}/cmdline")
         assert not command.exists() or not command.read_bytes(), "it has ended"

@@ -56,7 +56,7 @@ def incidents_of(run: Path) -> list[dict[str, Any]]:
 
 
 def blame(incident: dict[str, Any]) -> tuple[str, str, list[str]]:
-    return incident["kind"], incident["cause"], incident["phones"]
+    return incident["incident"], incident["cause"], incident["phones"]
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def test_a_killed_rank_loses_no_step(provisioned_lab4: TestLab) -> None:
     first, second = incidents_of(run)
     assert blame(first) == ("restarting", "rank_killed", ["p2-01"])
     assert first["message"].startswith("p2-01 (sw2:1): rank was killed (signal 9 (Killed)); restarting from step ")
-    assert (second["kind"], [*second["phases"]]) == ("resumed", [*PHASES])
+    assert (second["incident"], [*second["phases"]]) == ("resumed", [*PHASES])
     assert not any(holds_checkpoint(lab, phone) for phone in found["phones"]), "a finished run frees its memory"
 
 
@@ -181,7 +181,7 @@ def test_a_phone_rejoins_when_its_cable_is_plugged_in_again(provisioned_lab4: Te
     assert (found["state"], len(found["phones"])) == ("done", 4)
     incidents = incidents_of(run)
     assert blame(incidents[0]) == ("restarting", "phone_unreachable", ["p2-02"])
-    assert any(each["kind"] == "rejoining" and each["message"].startswith("p2-02 (sw2:2)") for each in incidents)
+    assert any(each["incident"] == "rejoining" and each["message"].startswith("p2-02 (sw2:2)") for each in incidents)
     assert_all_completed(run, 1500)
 
 
@@ -196,7 +196,7 @@ def test_after_a_power_cut_to_all_phones_the_last_checkpoint_resumes(provisioned
             lab.clusterctl("lab", "power", phone, "on")
         found = summary(process)
     assert (found["state"], found["step"]) == ("done", 300)
-    assert "state_lost" in [incident["kind"] for incident in incidents_of(run)]
+    assert "state_lost" in [incident["incident"] for incident in incidents_of(run)]
 
 
 SHARD = ".clusterctl/data/specks/train-00000.shard"
