@@ -43,8 +43,10 @@ class ActivityFile:
         self._write()
 
     def report_problem(self, problem: str) -> None:
-        self._problem = problem
-        self._write()
+        """Empty: the run can be followed."""
+        if problem != self._problem:
+            self._problem = problem
+            self._write()
 
     def clear(self) -> None:
         """Nothing but following the run."""

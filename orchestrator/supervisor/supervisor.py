@@ -99,6 +99,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Return when the run has ended or is given up, or when a stop is requested."""
+        self._activity.clear()
         with self._recorder:
             try:
                 self._recorder.replay(self.record.attempt)
@@ -109,6 +110,7 @@ class Supervisor:
             except _StopRequested:
                 log.info("%s: a stop was requested", self.record.run_id)
             finally:
+                self._activity.clear()
                 self._save()
 
     def _collect_checkpoint(self) -> None:
@@ -215,6 +217,7 @@ class Supervisor:
         self._recorder.record(event)
         if event.kind == "heartbeat":
             self._check_stop()
+            self._activity.report_problem("")
         if event.kind not in FOLLOWER_EVENTS:
             self._last_event_at = time.monotonic()
             self._step_timeout.record_activity()
