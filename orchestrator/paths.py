@@ -32,6 +32,11 @@ def _dir(own: str, xdg: str, fallback: str) -> Path:
     return (Path(base) if base else Path.home() / fallback).absolute() / "clusterctl"
 
 
+def known_clusters() -> list[ClusterState]:
+    """All clusters that this computer has state of."""
+    return [ClusterState(path.name) for path in sorted((state_dir() / "clusters").glob("*/"))]
+
+
 @dataclass(frozen=True)
 class ClusterState:
     """The host's memory of one cluster, by the name in its inventory."""

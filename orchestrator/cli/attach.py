@@ -24,11 +24,9 @@ def attach(run: RunArgument = None, inventory: InventoryOption = None, as_json: 
     The run continues without being attached to: its supervisor, a process in the background, restarts it when a phone
     fails.
     """
-    from orchestrator.cli.session import open_session
-    from orchestrator.records.record import RunStore
+    from orchestrator.cli.session import open_run_session
 
-    session = open_session(inventory)
-    follow_to_end(session, RunStore(session.state.runs).find(run), as_json)
+    follow_to_end(*open_run_session(run, inventory), as_json)
 
 
 def follow_to_end(session: Session, record: RunRecord, as_json: bool) -> None:

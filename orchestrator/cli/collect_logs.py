@@ -28,15 +28,13 @@ def collect_logs(
 
     Also merges the logs into one, sorted by time.
     """
-    from orchestrator.cli.session import open_session
+    from orchestrator.cli.session import open_run_session
     from orchestrator.logs.collect import collect_logs as collect
-    from orchestrator.records.record import RunStore
     from orchestrator.view.console import print_json
     from orchestrator.view.logs import as_document, print_collected
     from orchestrator.view.progress import phone_progress
 
-    session = open_session(inventory)
-    record = RunStore(session.state.runs).find(run)
+    session, record = open_run_session(run, inventory)
     chosen = phones_of(session, record, lost=True)
     out.mkdir(parents=True, exist_ok=True)  # fails before any phone is contacted
     with chosen.fleet() as fleet, phone_progress("collecting logs from", chosen.phones) as on_done:

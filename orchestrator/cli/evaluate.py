@@ -8,7 +8,7 @@ import typer
 
 from orchestrator.cli.help import examples
 from orchestrator.cli.model_argument import ModelOption, ThreadsOption, TrainedArgument
-from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.cli.options import ClusterOption, JsonOption
 
 
 @examples(
@@ -24,7 +24,7 @@ def evaluate(
     ] = None,
     model: ModelOption = None,
     threads: ThreadsOption = None,
-    inventory: InventoryOption = None,
+    inventory: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure a trained model's accuracy on test images.

@@ -10,7 +10,7 @@ import typer
 from orchestrator.cli.choices import ExportFormat
 from orchestrator.cli.help import examples
 from orchestrator.cli.model_argument import ModelOption, TrainedArgument
-from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.cli.options import ClusterOption, JsonOption
 
 if TYPE_CHECKING:
     from orchestrator.inference.model import TrainedModel
@@ -26,7 +26,7 @@ def export(
         Path | None, typer.Option("-o", "--out", help="Output file. Default: MODEL.onnx or MODEL.safetensors.")
     ] = None,
     model: ModelOption = None,
-    inventory: InventoryOption = None,
+    inventory: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Export a trained model as ONNX or safetensors.

@@ -44,13 +44,13 @@ def cores() -> int:
 
 def _of_run(which: str | None, inventory: Path | None) -> tuple[Path, str | None]:
     """The checkpoint of the run on this computer, and its model if that is the user's own file."""
-    from orchestrator.cli.session import open_session
+    from orchestrator.cli.session import selected_clusters
     from orchestrator.errors import UsageError
     from orchestrator.records.checkpoints import newest_local
-    from orchestrator.records.record import RunStore
+    from orchestrator.records.record import find_run
 
-    store = RunStore(open_session(inventory).state.runs)
-    record = store.find(which)
+    found = find_run(selected_clusters(inventory), which)
+    store, record = found.store, found.record
     directory, spec = store.directory(record.run_id), store.spec(record.run_id)
     path = newest_local(directory)
     if path is None:

@@ -57,6 +57,15 @@ InventoryOption = Annotated[
         help="Inventory file. Default: the running lab's, or ./inventory.yaml if no lab is running.",
     ),
 ]
+ClusterOption = Annotated[
+    Path | None,
+    typer.Option(
+        "-i",
+        "--inventory",
+        envvar="CLUSTERCTL_INVENTORY",
+        help="Only runs of this inventory's cluster. Default: of all clusters.",
+    ),
+]
 LimitOption = Annotated[
     str | None,
     typer.Option(

@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli.help import examples
 from orchestrator.cli.model_argument import ModelOption, ThreadsOption
-from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.cli.options import ClusterOption, JsonOption
 
 
 @examples(
@@ -26,7 +26,7 @@ def predict(
     top: Annotated[int, typer.Option(help="Number of classes to print per image.", min=1)] = 5,
     model: ModelOption = None,
     threads: ThreadsOption = None,
-    inventory: InventoryOption = None,
+    inventory: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Classify images with a trained model.

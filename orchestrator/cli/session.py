@@ -12,10 +12,11 @@ from orchestrator.errors import UsageError
 from orchestrator.fleet.context import FleetContext
 from orchestrator.inventory import load, select
 from orchestrator.lab.network import open_network
-from orchestrator.paths import ClusterState, lab_inventory
+from orchestrator.paths import ClusterState, known_clusters, lab_inventory
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
+    from orchestrator.records.record import RunRecord
 
 
 class Session(FleetContext):
@@ -54,3 +55,18 @@ def open_session(inventory: Path | None, limit: str | None = None) -> Session:
     cluster = load(find_inventory(inventory))
     state = ClusterState(cluster.name)
     return Session(cluster, select(cluster, limit, state), state, open_network(cluster))
+
+
+def open_run_session(run: str | None, inventory: Path | None) -> tuple[Session, RunRecord]:
+    """A run and its cluster. A run id is enough to find both; without one, it is the newest run of the cluster."""
+    from orchestrator.records.record import RunStore, find_run
+
+    if run is not None and inventory is None:
+        inventory = Path(find_run(known_clusters(), run).record.inventory)
+    session = open_session(inventory)
+    return session, RunStore(session.state.runs).find(run)
+
+
+def selected_clusters(inventory: Path | None) -> list[ClusterState]:
+    """For commands that only read files on this computer: without an inventory, all clusters."""
+    return known_clusters() if inventory is None else [ClusterState(load(inventory).name)]

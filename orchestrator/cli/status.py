@@ -42,7 +42,7 @@ def status(
     if watch and as_json:
         raise UsageError("--watch and --json cannot be combined", remedy="remove one of them")
     session = open_session(inventory, limit)
-    supervisor, unfinished = check_supervision(session)
+    supervisor, unfinished = check_supervision(session.state)
     with session.fleet() as fleet:
         if watch:
             watch_status(out, session.cluster.name, lambda: collect_health(fleet))

@@ -17,13 +17,11 @@ def stop(run: RunArgument = None, inventory: InventoryOption = None, as_json: Js
     """Stop a run on all its phones."""
     from dataclasses import asdict
 
-    from orchestrator.cli.session import open_session
-    from orchestrator.records.record import RunStore
+    from orchestrator.cli.session import open_run_session
     from orchestrator.view.console import print_json
     from orchestrator.view.stop_or_detach import print_stopped
 
-    session = open_session(inventory)
-    record = stop_run(session, RunStore(session.state.runs).find(run))
+    record = stop_run(*open_run_session(run, inventory))
     print_stopped(record)
     if as_json:
         print_json(asdict(record))

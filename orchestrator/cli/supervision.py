@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.cli.session import Session
+    from orchestrator.paths import ClusterState
     from orchestrator.records.record import RunRecord
     from orchestrator.supervisor.status import SupervisorStatus
 
 
-def check_supervision(session: Session) -> tuple[SupervisorStatus | None, list[RunRecord]]:
+def check_supervision(state: ClusterState) -> tuple[SupervisorStatus | None, list[RunRecord]]:
     """The supervisor, None if there is none, and the runs that need one."""
     from orchestrator.errors import ClusterctlError
+    from orchestrator.inventory import load
     from orchestrator.records.record import RunStore
     from orchestrator.supervisor.service import ensure_supervisor
     from orchestrator.supervisor.status import read_status
     from orchestrator.view.console import warn
 
-    unfinished = [record for record in RunStore(session.state.runs).all() if not record.over]
-    if not unfinished:
-        return read_status(session.state), []
+    status = read_status(state)
+    unfinished = [record for record in RunStore(state.runs).all() if not record.over]
+    if status is not None or not unfinished:
+        return status, unfinished
     try:
-        return ensure_supervisor(session.cluster, session.state), unfinished
+        return ensure_supervisor(load(Path(unfinished[-1].inventory)), state), unfinished
     except ClusterctlError as error:
         warn(error.message)
         return None, unfinished

@@ -27,16 +27,14 @@ def timeline(
     from dataclasses import asdict
 
     from orchestrator.cli.collect_logs import phones_of
-    from orchestrator.cli.session import open_session
+    from orchestrator.cli.session import open_run_session
     from orchestrator.logs.trace import break_down_steps, fetch_trace, to_chrome_trace
-    from orchestrator.records.record import RunStore
     from orchestrator.view.console import print_json
     from orchestrator.view.logs import print_timeline
     from orchestrator.view.outcomes import print_outcomes
     from orchestrator.view.progress import phone_progress
 
-    session = open_session(inventory)
-    record = RunStore(session.state.runs).find(run)
+    session, record = open_run_session(run, inventory)
     chosen = phones_of(session, record)
     with chosen.fleet() as fleet, phone_progress("reading the trace of", chosen.phones) as on_done:
         outcomes = fleet.map(lambda phone: fetch_trace(phone, record.run_id, record.attempt), on_done=on_done)

@@ -16,12 +16,13 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UsageError
+from orchestrator.paths import ClusterState
 from orchestrator.records.events import FINAL_STATES, Progress
 from phone_agent.contract import layout
 from phone_agent.contract.files import sync_directory, write_bytes
@@ -186,15 +187,7 @@ class RunStore:
 
     def find(self, prefix: str | None) -> RunRecord:
         """By a unique prefix of its id; the newest run if None."""
-        records = self.all()
-        if not records:
-            raise UsageError("there are no runs yet", remedy="clusterctl launch")
-        if prefix is None:
-            return records[-1]
-        matches = [record for record in records if record.run_id.startswith(prefix)]
-        if len(matches) != 1:
-            raise _no_single_match(prefix, [record.run_id for record in matches or records], bool(matches))
-        return matches[0]
+        return self.read(_find_id(prefix, [record.run_id for record in self.all()]))
 
     def _readable(self) -> Iterator[RunRecord]:
         for path in self.root.glob("*/record.json"):
@@ -228,7 +221,43 @@ def _read_failure(raw: dict[str, Any] | None) -> Failure | None:
     return Failure(**{**raw, "log_tail": tuple(raw["log_tail"])}) if raw else None
 
 
-def _no_single_match(prefix: str, ids: list[str], several: bool) -> UsageError:  # noqa: FBT001 - two wordings
+@dataclass(frozen=True)
+class StoredRun:
+    """A run of any cluster."""
+
+    state: ClusterState
+    record: RunRecord
+
+    @property
+    def store(self) -> RunStore:
+        return RunStore(self.state.runs)
+
+
+def stored_runs(clusters: Sequence[ClusterState]) -> list[StoredRun]:
+    """Oldest first, without damaged records."""
+    found = [StoredRun(state, record) for state in clusters for record in RunStore(state.runs).all()]
+    return sorted(found, key=lambda run: (run.record.created, run.record.run_id))
+
+
+def find_run(clusters: Sequence[ClusterState], prefix: str | None) -> StoredRun:
+    """By a prefix of its id that is unique among these clusters; the newest run if None."""
+    runs = {run.record.run_id: run for run in stored_runs(clusters)}
+    return runs[_find_id(prefix, list(runs))]
+
+
+def _find_id(prefix: str | None, ids: Sequence[str]) -> str:
+    """`ids`: oldest first."""
+    if not ids:
+        raise UsageError("there are no runs yet", remedy="clusterctl launch")
+    if prefix is None:
+        return ids[-1]
+    matches = [run_id for run_id in ids if run_id.startswith(prefix)]
+    if len(matches) != 1:
+        raise _no_single_match(prefix, matches or ids, bool(matches))
+    return matches[0]
+
+
+def _no_single_match(prefix: str, ids: Sequence[str], several: bool) -> UsageError:  # noqa: FBT001 - two wordings
     if several:
         return UsageError(
             f"'{prefix}' matches {len(ids)} runs: {', '.join(ids[-5:])}", remedy="use a longer prefix of the id"

@@ -8,21 +8,21 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.format import format_clock
-from orchestrator.records.record import RunRecord
+from orchestrator.records.record import RunRecord, StoredRun
 from orchestrator.text import one_line
 from orchestrator.view.console import next_step
 from orchestrator.view.run_format import STATE_STYLE
 from orchestrator.view.table import Column, FitTable, print_table
 
 
-def print_runs(console: Console, records: Sequence[RunRecord], problems: Mapping[str, str]) -> None:
+def print_runs(console: Console, runs: Sequence[StoredRun], problems: Mapping[str, str]) -> None:
     """`problems`: why the supervisor cannot follow a run at the moment, by run; empty if it can."""
-    if not records:
+    if not runs:
         console.print("No runs yet.")
         next_step("clusterctl launch")
         return
-    print_table(console, render_runs(records, {run_id for run_id, problem in problems.items() if problem}))
-    for record in records[-3:]:
+    print_table(console, render_runs(runs, {run_id for run_id, problem in problems.items() if problem}))
+    for record in [run.record for run in runs[-3:]]:
         if record.failure:
             line = f"{record.run_id}: {one_line(record.failure.headline)}"
             console.print(Text(line, "red"), soft_wrap=True)
@@ -31,10 +31,12 @@ def print_runs(console: Console, records: Sequence[RunRecord], problems: Mapping
             console.print(Text(f"{run_id}: last known state; {one_line(problem)}", "yellow"), soft_wrap=True)
 
 
-def render_runs(records: Sequence[RunRecord], unanswered: Collection[str]) -> FitTable:
-    """`unanswered`: runs that cannot be followed at the moment."""
+def render_runs(runs: Sequence[StoredRun], unanswered: Collection[str]) -> FitTable:
+    """`unanswered`: runs that cannot be followed at the moment. Clusters are shown if there are several."""
+    several = len({run.state.cluster for run in runs}) > 1
     table = FitTable(
         "run",
+        *(["cluster"] if several else []),
         "state",
         Column("phones", right=True, priority=2),
         Column("steps", right=True),
@@ -42,8 +44,9 @@ def render_runs(records: Sequence[RunRecord], unanswered: Collection[str]) -> Fi
         Column("images/s", right=True, priority=3),
         Column("duration", right=True, priority=4),
     )
-    for record in records:
-        table.add_row(*_cells(record, confirmed=record.run_id not in unanswered))
+    for run in runs:
+        first, *others = _cells(run.record, confirmed=run.record.run_id not in unanswered)
+        table.add_row(first, *([run.state.cluster] if several else []), *others)
     return table
 
 

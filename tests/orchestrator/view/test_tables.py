@@ -27,12 +27,13 @@ from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inference.evaluate import Prediction
 from orchestrator.inventory import load
 from orchestrator.logs.trace import StepBreakdown
+from orchestrator.paths import ClusterState
 from orchestrator.plan.forecast import published
 from orchestrator.plan.forecast.forecast import Forecast, uniform_rack
 from orchestrator.provision.engine import StageStarted, StepResult, StepStatus
 from orchestrator.provision.report import PhoneProvisionReport
 from orchestrator.records.events import Progress
-from orchestrator.records.record import RunRecord
+from orchestrator.records.record import RunRecord, StoredRun
 from orchestrator.selftest.assumptions import all_assumptions
 from orchestrator.selftest.report import AssumptionResult
 from orchestrator.selftest.report import PhoneReport as SelftestedPhone
@@ -196,7 +197,8 @@ def run_list() -> Case:
         RUN_ID, MODEL, "p1-01", tuple(phone.name for phone in RACK), 1_000_000, 0.0,
         state="interrupted", step=123_456, loss=6.9078, images_per_s=123_456.0, ended=123_456.0,
     )  # fmt: skip
-    return Case(runs.render_runs([record], {RUN_ID}), (RUN_ID,))
+    listed = [StoredRun(ClusterState(cluster), record) for cluster in ("lab", "rack-1")]
+    return Case(runs.render_runs(listed, {RUN_ID}), (RUN_ID, "rack-1"))
 
 
 def checklist() -> Case:
