@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -124,6 +125,24 @@ def rank_mismatch(_: Path) -> None:
     from phone_agent.train.rank_checks import own_rank
 
     own_rank(run_spec((1, 1)), SingleProcessWorld())
+
+
+def state_lost(home: Path) -> None:
+    from phone_agent.comm.world import SingleProcessWorld
+    from phone_agent.contract.committed_step import CommittedStep
+    from phone_agent.memckpt import client
+    from phone_agent.memckpt.checkpointer import MemoryCheckpointer
+    from phone_agent.memckpt.server import serve
+
+    buffers, threads = {"values": np.zeros(1, np.float32)}, ThreadPoolExecutor()
+    with threads:
+        threads.submit(serve, home)
+        while not client.is_running(home):
+            time.sleep(0.01)
+        try:
+            MemoryCheckpointer(home, 1, CommittedStep(5, 0), buffers, (), SingleProcessWorld(), pytest.fail)
+        finally:
+            client.stop_server(home)
 
 
 def state_mismatch(_: Path) -> None:
@@ -311,11 +330,11 @@ ON_PHONES: dict[ErrorCode, Provoke] = {
     ErrorCode(provoke.__name__): provoke
     for provoke in (
         internal_error, bad_request, bad_model, unknown_model, no_such_run, not_started, already_started, start_failed,
-        badly_staged, lease_held, rank_mismatch, state_mismatch, diverged, mpi_failed, checkpoint_server_failed,
-        out_of_memory, disk_full, io_error, bad_checkpoint, bad_weights, bad_tensor_file, data_damaged, data_missing,
-        data_busy, transfer_interrupted, agent_damaged, core_unusable, core_build_failed, broken_environment,
-        no_opencl_device, opencl_failed, measurement_failed, singular_matrix, killed, timed_out, bad_answer,
-        command_failed,
+        badly_staged, lease_held, rank_mismatch, state_lost, state_mismatch, diverged, mpi_failed,
+        checkpoint_server_failed, out_of_memory, disk_full, io_error, bad_checkpoint, bad_weights, bad_tensor_file,
+        data_damaged, data_missing, data_busy, transfer_interrupted, agent_damaged, core_unusable, core_build_failed,
+        broken_environment, no_opencl_device, opencl_failed, measurement_failed, singular_matrix, killed, timed_out,
+        bad_answer, command_failed,
     )
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import UsageError
 from orchestrator.inference.model import read_weights
+from orchestrator.records import checkpoints
 from phone_agent.api import models
 from phone_agent.api.training import State, load_pretrained, to_state_dict
 from phone_agent.contract import layout, safetensors
@@ -32,11 +33,13 @@ class InitialState:
     resume: Path | None = None  # the checkpoint to resume from
 
     def save(self, spec: RunSpec, directory: Path) -> None:
-        """Writes network and weights beside the run's record: restarts and later uses of its checkpoints need them."""
+        """Writes all of it beside the run's record: restarts and later uses of its checkpoints need it."""
         if self.model_source is not None:
             write_bytes(directory / spec.model_file, self.model_source)
         if self.weights is not None:
             safetensors.write(directory / spec.weights, self.weights)
+        if self.resume is not None:
+            checkpoints.keep_copy(self.resume, directory)
 
     @classmethod
     def load(cls, spec: RunSpec, directory: Path, resume: Path | None = None) -> InitialState:
@@ -52,7 +55,7 @@ class InitialState:
         if self.model_source is not None:
             connection.put(self.model_source, directory / spec.model_file)
         if self.resume is not None and is_head:
-            connection.put_file(self.resume, directory / spec.resume)
+            connection.put_file(self.resume, directory / spec.resume.file)
         if self.weights is not None and is_head:
             file = scratch / spec.weights
             safetensors.write(file, self.weights)

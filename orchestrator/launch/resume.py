@@ -19,7 +19,7 @@ from orchestrator.records import checkpoints
 from orchestrator.records.checkpoints import FoundCheckpoint
 from orchestrator.records.record import RunRecord, RunStore
 from phone_agent.contract import layout
-from phone_agent.contract.schema import SYNTHETIC, DataSpec, RecoverySpec, RunSpec
+from phone_agent.contract.schema import SYNTHETIC, DataSpec, RecoverySpec, ResumeSpec, RunSpec
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
@@ -41,15 +41,15 @@ def find_checkpoint(fleet: Fleet, store: RunStore, parent: RunRecord, note: Call
     if not parent.over:
         stop = f"clusterctl stop {parent.run_id}"
         raise UsageError(f"{parent.run_id} is {parent.state} and continues by itself", remedy=f"{stop}, then again")
-    found = checkpoints.find_newest(fleet, store.spec(parent.run_id), store.directory(parent.run_id))
-    if found is None:
+    search = checkpoints.find_newest(fleet, store.spec(parent.run_id), store.directory(parent.run_id))
+    for damaged in search.damaged:
+        note(f"skipped the damaged checkpoint {damaged}")
+    if search.newest is None:
         raise UsageError(
             f"{parent.run_id} has no checkpoint on this computer or on any phone",
             remedy="use launch --checkpoint-every to write checkpoints during a run",
         )
-    for damaged in found.damaged:
-        note(f"skipped the damaged checkpoint {damaged}")
-    return found
+    return search.newest
 
 
 def build_resumed_spec(
@@ -66,7 +66,7 @@ def build_resumed_spec(
         steps=steps,
         recovery=_recovery(parent, request, spares),
         weights="",
-        resume=layout.RESUME_FILE,
+        resume=ResumeSpec(done, file=layout.RESUME_FILE),
         parent=parent.run_id,
     )
 

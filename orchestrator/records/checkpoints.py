@@ -9,16 +9,16 @@ import binascii
 import hashlib
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import agent
 from orchestrator.records.events import CheckpointEvent, Progress
 from orchestrator.text import one_line
 from phone_agent.contract import layout
-from phone_agent.contract.files import atomic_write
+from phone_agent.contract.files import atomic_write, sync_directory
 from phone_agent.contract.replies import CheckpointInfo, Checkpoints
 
 if TYPE_CHECKING:
@@ -42,10 +42,15 @@ class FetchError(ClusterctlError):
 
 @dataclass(frozen=True)
 class FoundCheckpoint:
-    """The newest intact checkpoint of a run, on this computer."""
+    """An intact checkpoint on this computer."""
 
     path: Path
     step: int
+
+
+@dataclass(frozen=True)
+class CheckpointSearch:
+    newest: FoundCheckpoint | None = None
     damaged: tuple[str, ...] = ()  # newer ones, and where they are
 
 
@@ -54,10 +59,10 @@ class FoundCheckpoint:
 
 def newest_local(directory: Path) -> Path | None:
     """The newest checkpoint of the run on this computer."""
-    return max(directory.glob(layout.CHECKPOINTS), default=None, key=lambda path: path.name)
+    return max(directory.glob(layout.CHECKPOINTS), default=None, key=layout.checkpoint_step)
 
 
-def find_newest(fleet: Fleet, spec: RunSpec, directory: Path) -> FoundCheckpoint | None:
+def find_newest(fleet: Fleet, spec: RunSpec, directory: Path) -> CheckpointSearch:
     """The newest intact checkpoint on this computer or on any phone; fetched if it is on a phone."""
     damaged: list[str] = []
     local = _newest_intact_local(directory, damaged)
@@ -73,8 +78,8 @@ def find_newest(fleet: Fleet, spec: RunSpec, directory: Path) -> FoundCheckpoint
         except (FetchError, PhoneError) as error:
             damaged.append(f"{info.name} on {phone.name} ({phone.where}): {error.message}")
         else:
-            return FoundCheckpoint(path, info.step, tuple(damaged))
-    return replace(local, damaged=tuple(damaged)) if local else None
+            return CheckpointSearch(FoundCheckpoint(path, info.step), tuple(damaged))
+    return CheckpointSearch(local, tuple(damaged))
 
 
 def _newest_intact_local(directory: Path, damaged: list[str]) -> FoundCheckpoint | None:
@@ -118,7 +123,7 @@ def max_bytes(spec: RunSpec, directory: Path) -> int:
 
 
 def fetch(connection: PhoneConnection, spec: RunSpec, info: CheckpointInfo, directory: Path) -> Path:
-    """Fetch a checkpoint unless it is there already, verify it, and delete older ones."""
+    """Fetch a checkpoint unless it is there already, verify it, and only then delete older ones."""
     if info.step > spec.steps or info.size > max_bytes(spec, directory):
         message = f"implausible checkpoint metadata from {connection.phone.name}: {info.name}, {info.size} bytes"
         raise FetchError(message, remedy=f"clusterctl collect-logs {spec.run_id}")
@@ -141,9 +146,24 @@ def _receive(connection: PhoneConnection, run_id: str, info: CheckpointInfo, pat
         if _copy(connection, str(remote), info, file) != info.sha256:
             message = f"{info.name} arrived damaged (its sha256 differs from the announced one)"
             raise FetchError(message, remedy=f"clusterctl attach {run_id}")
+        _check_content(file, run_id, info)
 
 
-def _copy(connection: PhoneConnection, remote: str, info: CheckpointInfo, file: IO[bytes]) -> str:
+def _check_content(file: BinaryIO, run_id: str, info: CheckpointInfo) -> None:
+    """That it is a checkpoint of this run: it replaces older ones."""
+    from phone_agent.contract import safetensors
+
+    file.seek(0)
+    try:
+        metadata = safetensors.parse_metadata(file)
+    except safetensors.SafetensorsError:
+        metadata = {}
+    if (metadata.get("run_id"), metadata.get("step")) != (run_id, str(info.step)):
+        message = f"{info.name} is not a checkpoint of step {info.step} of {run_id}"
+        raise FetchError(message, remedy=f"clusterctl collect-logs {run_id}")
+
+
+def _copy(connection: PhoneConnection, remote: str, info: CheckpointInfo, file: BinaryIO) -> str:
     """Return the sha256 of what arrived; empty if its size is wrong. Travels as lines of base64, because streams from a
     phone consist of lines of bounded length."""
     digest, size = hashlib.sha256(), 0
@@ -174,7 +194,27 @@ def _is_intact(path: Path, info: CheckpointInfo) -> bool:
         return False
 
 
-# --------------------------------------------------------------------------------------------------------- remove
+# ----------------------------------------------------------------------------------------------- keep and remove
+
+
+def keep_copy(checkpoint: Path, directory: Path) -> Path:
+    """In the directory of a run that resumes from another one: the other run may be deleted."""
+    copy = directory / checkpoint.name
+    try:
+        copy.hardlink_to(checkpoint)
+    except OSError:  # on another file system
+        with checkpoint.open("rb") as source, atomic_write(copy) as file:
+            shutil.copyfileobj(source, file)
+    sync_directory(directory)
+    return copy
+
+
+def remove_after(directory: Path, step: int) -> None:
+    """Delete checkpoints of later steps than the run resumes from: they are damaged, or belong to steps that are now
+    computed again."""
+    for path in directory.glob(layout.CHECKPOINTS):
+        if layout.checkpoint_step(path) > step:
+            path.unlink()
 
 
 def remove_from_phones(store: RunStore, record: RunRecord, fleet: Fleet) -> None:

@@ -246,7 +246,7 @@ class Progress:
     batches: tuple[int, ...] = ()  # per rank; empty if unchanged since the attempt began
     incidents: list[str] = field(default_factory=list)  # failures and recoveries
     _step_time_s: float = 0.0
-    _resumed_from: int | None = None  # the step that it resumed from
+    _timed_steps: int = 0
 
     @property
     def over(self) -> bool:
@@ -261,10 +261,9 @@ class Progress:
     @property
     def eta_s(self) -> float | None:
         """Estimated from the mean step time."""
-        done = self.step - (self._resumed_from or 0)
-        if done <= 0 or not self._step_time_s or self.over:
+        if not self._step_time_s or self.over:
             return None
-        return self._step_time_s / done * max(0, self.steps - self.step)
+        return self._step_time_s / self._timed_steps * max(0, self.steps - self.step)
 
     def update(self, event: Event) -> None:  # noqa: C901, PLR0912 (a table)
         if event.time and event.kind not in FOLLOWER_EVENTS:  # whose time is that of the follower
@@ -301,17 +300,16 @@ class Progress:
 
     def _start(self, event: StartEvent) -> None:
         self.state, self.error, self.batches = "running", None, ()
-        self.resting, self.backend = {}, event.backend
-        if self._resumed_from is None:
-            self._resumed_from = event.resumed
+        self.resting, self.backend, self.step = {}, event.backend, event.resumed
 
     def _step(self, event: StepEvent) -> None:
         self.state = "running"
-        self.step = max(self.step, event.step)
+        self.step = event.step
         self.loss, self.images_per_s = event.loss, event.images_per_s
         self.hottest = event.hottest or self.hottest
         if event.step_s:
             self._step_time_s += event.step_s
+            self._timed_steps += 1
             self.compute_fraction = _fraction(event.compute_s, event.step_s)
             self.comm_fraction = _fraction(event.comm_s, event.step_s)
         if self.loss is not None:

@@ -19,9 +19,10 @@ class IncidentKind(StrEnum):
     RESUMED = "resumed"  # the next attempt has completed a step
     WAITING = "waiting"  # too few phones answer; the run continues once they are back
     REJOINING = "rejoining"  # phones that answer again take part from the next step on
+    REJOIN_FAILED = "rejoin_failed"  # it is tried again later
     CHECKPOINT_SKIPPED = "checkpoint_skipped"  # it is damaged
     CHECKPOINT_MISSING = "checkpoint_missing"  # the last one of the run is not on this computer
-    STATE_LOST = "state_lost"  # no phone has the training state in memory
+    STATE_LOST = "state_lost"  # steps are computed again, because no phone of the next attempt has them in memory
 
 
 class Incidents:

@@ -91,7 +91,7 @@ class RunRecord:
     def with_figures(self, progress: Progress) -> RunRecord:
         return replace(
             self,
-            step=max(self.step, progress.step),
+            step=progress.step or self.step,
             loss=progress.loss if progress.loss is not None else self.loss,
             images_per_s=progress.images_per_s or self.images_per_s,
         )
@@ -111,6 +111,7 @@ class RunStore:
             names,
             spec.steps,
             spec.created,
+            step=spec.resume.step,
             requested=names,
             spares=tuple(name for name in spec.recovery.spares if name not in names),
             min_phones=spec.recovery.min_phones or len(names) // 2 + 1,
@@ -139,7 +140,15 @@ class RunStore:
         write_bytes(directory / "run.json", spec.to_json().encode())
         sync_directory(directory.parent)
         names = tuple(rank.phone for rank in spec.ranks)
-        begun = replace(record, attempt=spec.attempt, head=names[0], phones=names, state="starting", failure=None)
+        begun = replace(
+            record,
+            attempt=spec.attempt,
+            head=names[0],
+            phones=names,
+            state="starting",
+            step=spec.resume.step,
+            failure=None,
+        )
         self.save(begun)
         return begun
 

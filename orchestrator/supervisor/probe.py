@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from orchestrator.records.causes import Cause
 from orchestrator.supervisor.diagnosis import DESCRIPTIONS
 from orchestrator.supervisor.identity import host_identity
 from orchestrator.text import one_line
+from phone_agent.contract.committed_step import CommittedStep
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.replies import RunProbe
 
@@ -44,7 +45,8 @@ class Probe:
     ranks: int = 0  # processes
     frozen: bool = False
     progressing: bool = False  # a rank uses the CPU
-    in_memory: tuple[tuple[int, int], ...] = ()  # checkpoints, each as attempt and step
+    in_memory: tuple[CommittedStep, ...] = ()
+    checkpoint_step: int = 0  # of the newest checkpoint file, which may be damaged; 0: there is none
     disk_mb: float | None = None
     memory_mb: float | None = None
     killed_by: str | None = None
@@ -111,11 +113,6 @@ def terminate(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, free_memory
     return probes
 
 
-def newest_in_memory(probes: Sequence[Probe]) -> int:
-    """The newest step that a phone holds in memory; 0 if there is none. Ranks elect the exact step when they start."""
-    return max((mark for probe in probes for mark in probe.in_memory), default=(0, 0))[1]
-
-
 def _probes(outcomes: Outcomes[RunProbe]) -> tuple[Probe, ...]:
     return tuple(map(_read_outcome, outcomes))
 
@@ -129,7 +126,8 @@ def _read_outcome(outcome: Outcome[RunProbe]) -> Probe:
         ranks=len(reply.ranks),
         frozen=any(rank.state in _STUCK and not rank.progressing for rank in reply.ranks),
         progressing=any(rank.progressing for rank in reply.ranks),
-        in_memory=reply.held_steps,
+        in_memory=tuple(CommittedStep(*held) for held in reply.held_steps),
+        checkpoint_step=reply.checkpoint_step,
         disk_mb=reply.disk_mb,
         memory_mb=reply.memory_mb,
         killed_by=reply.killed_by,

@@ -9,7 +9,8 @@ from orchestrator.inventory.model import Phone
 from orchestrator.records.causes import Cause
 from orchestrator.records.record import RunRecord
 from orchestrator.supervisor.diagnosis import Diagnosis
-from orchestrator.supervisor.probe import Probe, newest_in_memory
+from orchestrator.supervisor.probe import Probe
+from orchestrator.supervisor.resume_point import ResumePoint, holders_of_newest
 from orchestrator.text import count_of
 
 MAX_ATTEMPTS_WITHOUT_STEP = 4  # in a row
@@ -81,7 +82,10 @@ def restart_limit_reached(record: RunRecord, history: FailureHistory, failure: D
 
 
 def select_phones(record: RunRecord, probes: Sequence[Probe], history: FailureHistory) -> tuple[Phone, ...] | NoRestart:
-    """The phones that the run was launched with where they are able, spares in place of the others; in ring order."""
+    """The phones that the run was launched with where they are able, spares in place of the others; in ring order.
+
+    A spare that took part keeps its place if otherwise the newest state in memory would be lost.
+    """
     able = [
         probe.phone
         for probe in probes
@@ -89,13 +93,23 @@ def select_phones(record: RunRecord, probes: Sequence[Probe], history: FailureHi
     ]
     own = [phone for phone in able if phone.name in record.requested]
     spares = [phone for phone in able if phone.name in record.spares]
-    selected = {phone.name for phone in (*own, *spares[: max(0, len(record.requested) - len(own))])}
+    selected = [*own, *spares[: max(0, len(record.requested) - len(own))]]
+    holders = [probe.phone for probe in holders_of_newest([each for each in probes if each.phone in able])]
+    if holders and not set(holders).intersection(selected):
+        selected = [*selected[: len(record.requested) - 1], holders[0]]
     if len(selected) < record.min_phones:
         left = (
             f"{len(selected)} of {count_of(len(record.requested), 'phone')} left, at least {record.min_phones} needed"
         )
         return NoRestart(f"{left} (--min-phones): waiting for phones")
-    return tuple(probe.phone for probe in probes if probe.phone.name in selected)
+    return tuple(probe.phone for probe in probes if probe.phone in selected)
+
+
+def without_implausible_state(probe: Probe, record: RunRecord) -> Probe:
+    """A phone cannot hold steps that the run does not have, or of attempts that were never started."""
+    held = [each for each in probe.in_memory if each.step <= record.steps and each.attempt <= record.attempt]
+    checkpoint_step = probe.checkpoint_step if probe.checkpoint_step <= record.steps else 0
+    return replace(probe, in_memory=tuple(held), checkpoint_step=checkpoint_step)
 
 
 def lost_phones(record: RunRecord, phones: Iterable[Phone]) -> tuple[Phone, ...]:
@@ -106,15 +120,24 @@ def lost_phones(record: RunRecord, phones: Iterable[Phone]) -> tuple[Phone, ...]
     return tuple(phone for phone in phones if phone.name in names)
 
 
-def describe_restart(
-    record: RunRecord, failure: Diagnosis | None, phones: Sequence[Phone], probes: Sequence[Probe]
-) -> str:
-    step = newest_in_memory(probes)
-    restart = f"restarting from {f'step {step}' if step else 'the start'} on {count_of(phones, 'phone')}"
+def describe_restart(record: RunRecord, failure: Diagnosis | None, phones: Sequence[Phone], resume: ResumePoint) -> str:
+    restart = f"restarting from {resume} on {count_of(phones, 'phone')}"
     added = [phone for phone in phones if phone.name in record.spares and phone.name not in record.phones]
     if added:
         restart += f", with {'spare' if len(added) == 1 else 'spares'} {name_phones(added)}"
     return f"{failure.headline}; {restart}" if failure else restart
+
+
+def describe_lost_state(probes: Sequence[Probe], phones: Sequence[Phone], resume: ResumePoint) -> str | None:
+    """Why the attempt resumes from an older state than the last attempt ended with; None if it does not."""
+    left_out = [probe for probe in holders_of_newest(probes) if probe.phone not in phones]
+    newest = max((committed.step for probe in left_out for committed in probe.in_memory), default=0)
+    if newest > resume.step:
+        reasons = ", ".join(f"{name_phones([probe.phone])}: {probe.problem_detail or 'failed'}" for probe in left_out)
+        return f"phones that hold step {newest} in memory cannot take part ({reasons}): resuming from {resume}"
+    if resume.in_memory:
+        return None
+    return f"no phone has the training state in memory: resuming from {resume}"
 
 
 def name_phones(phones: Iterable[Phone]) -> str:

@@ -16,11 +16,13 @@ from enum import Enum, auto
 from typing import Any
 
 from orchestrator.inventory.model import Phone
+from orchestrator.records.checkpoints import CheckpointSearch
 from orchestrator.records.incidents import IncidentKind
 from orchestrator.records.record import RunRecord
 from orchestrator.supervisor.diagnosis import Diagnosis
 from orchestrator.supervisor.probe import Probe
 from orchestrator.supervisor.restart_policy import FailureHistory
+from orchestrator.supervisor.resume_point import ResumePoint
 from phone_agent.contract.schema import RunSpec
 
 # ------------------------------------------------------------------------------------------------------------ states
@@ -152,6 +154,15 @@ class AttemptTerminated:
     """Nothing is left of the failed attempt on the phones that answered."""
 
     probes: tuple[Probe, ...]  # of all phones of the run, spares included
+    checkpoint_step: int = 0  # of the newest checkpoint on this computer, which may be damaged; 0: there is none
+
+
+@dataclass(frozen=True)
+class CheckpointsSearched:
+    """The answer to FindCheckpoint."""
+
+    terminated: AttemptTerminated
+    found: CheckpointSearch
 
 
 @dataclass(frozen=True)
@@ -168,6 +179,14 @@ class StartFailed:
     rejected_by: tuple[str, ...] = ()  # phones that did not accept the files
 
 
+@dataclass(frozen=True)
+class ActionFailed:
+    """An action could not be carried out: a phone did not answer, or answered with nonsense."""
+
+    action: Action
+    message: str
+
+
 SupervisorEvent = (
     RunReported
     | StepCompleted
@@ -180,8 +199,10 @@ SupervisorEvent = (
     | PhonesReturned
     | YieldAccepted
     | AttemptTerminated
+    | CheckpointsSearched
     | AttemptStarted
     | StartFailed
+    | ActionFailed
 )
 
 # ----------------------------------------------------------------------------------------------------------- actions
@@ -231,11 +252,19 @@ class RecordIncident:
 
 
 @dataclass(frozen=True)
+class FindCheckpoint:
+    """Verify and fetch the newest checkpoint of the run: one may be newer than all that phones hold in memory.
+    Answered by CheckpointsSearched."""
+
+    terminated: AttemptTerminated
+
+
+@dataclass(frozen=True)
 class StartAttempt:
-    """On these phones, from their memory or from a checkpoint. Answered by AttemptStarted or StartFailed."""
+    """Answered by AttemptStarted or StartFailed."""
 
     phones: tuple[Phone, ...]
-    memory_step: int  # the newest that phones hold in memory; 0: none
+    resume: ResumePoint
     verify_data: bool
 
 
@@ -266,6 +295,7 @@ Action = (
     | SaveRecord
     | TerminateAttempt
     | RecordIncident
+    | FindCheckpoint
     | StartAttempt
     | ReportRecovery
     | RequestYield

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.data.push import CorruptShardError
@@ -23,9 +24,9 @@ from orchestrator.launch.initial_state import InitialState
 from orchestrator.launch.next_attempt import next_attempt
 from orchestrator.launch.stage import StagingError, push_data, stage_run
 from orchestrator.launch.start import start_run
+from orchestrator.records import checkpoints
 from orchestrator.records.activity import ActivityFile
 from orchestrator.records.causes import Cause
-from orchestrator.records.checkpoints import fetch_announced
 from orchestrator.records.events import FOLLOWER_EVENTS, Event, Progress, StepEvent
 from orchestrator.records.incidents import IncidentKind
 from orchestrator.supervisor import recovery_timing, states
@@ -34,16 +35,16 @@ from orchestrator.supervisor.diagnosis import Diagnosis, diagnose_failure
 from orchestrator.supervisor.event_recorder import EventRecorder
 from orchestrator.supervisor.final_checkpoint import collect_with_retries
 from orchestrator.supervisor.follow import FollowRefusedError, follow
-from orchestrator.supervisor.probe import Probe, probe_phones, terminate
+from orchestrator.supervisor.probe import LeaseHeldError, Probe, probe_phones, terminate
 from orchestrator.supervisor.recovery_timing import RecoveryTiming
 from orchestrator.supervisor.rejoin import RejoinMonitor
-from orchestrator.supervisor.restart_policy import lost_phones
-from orchestrator.supervisor.resume_point import find_resume_checkpoint
+from orchestrator.supervisor.restart_policy import lost_phones, without_implausible_state
 from orchestrator.supervisor.states import Finished, Following, RunContext
 from orchestrator.supervisor.step_timeout import StepTimeout
 from orchestrator.supervisor.transition import transition
 from orchestrator.text import count_of, one_line
 from phone_agent.contract import layout
+from phone_agent.contract.errors import AgentError
 from phone_agent.contract.replies import YieldRequested
 from phone_agent.contract.schema import RunSpec
 
@@ -78,7 +79,9 @@ class Supervisor:
         spec = self._store.spec(record.run_id, record.attempt)
         self._state: states.State = Following(RunContext(record, spec))
         self._pending: deque[states.Action] = deque()
-        self._puller = CheckpointPuller(lambda event: fetch_announced(self._store, record.run_id, event, self._head))
+        self._puller = CheckpointPuller(
+            lambda event: checkpoints.fetch_announced(self._store, record.run_id, event, self._head)
+        )
         self._recorder = EventRecorder(self._store, record, self._puller)
         self._timing = RecoveryTiming()
         self._step_timeout = StepTimeout()
@@ -141,7 +144,14 @@ class Supervisor:
             self._execute_next()
 
     def _execute_next(self) -> None:
-        answer = self._execute(self._pending.popleft())
+        """A failure is an event as well: what follows from it is decided in `transition.py`."""
+        action = self._pending.popleft()
+        try:
+            answer = self._execute(action)
+        except LeaseHeldError:  # two computers must not supervise the same run
+            raise
+        except (ClusterctlError, AgentError, OSError) as error:
+            answer = states.ActionFailed(action, _describe(error))
         if answer is not None:
             self._dispatch(answer)
 
@@ -164,7 +174,7 @@ class Supervisor:
     def _context(self) -> RunContext:
         return self._state.following.context if isinstance(self._state, states.Diagnosing) else self._state.context
 
-    def _execute(self, action: states.Action) -> states.SupervisorEvent | None:  # noqa: C901  (a table)
+    def _execute(self, action: states.Action) -> states.SupervisorEvent | None:  # noqa: C901, PLR0911  (a table)
         match action:
             case states.ProbePhones():
                 return self._probe()
@@ -181,6 +191,9 @@ class Supervisor:
                 return self._terminate_attempt(action)
             case states.RecordIncident():
                 self._record_incident(action)
+            case states.FindCheckpoint():
+                found = checkpoints.find_newest(self._fleet, self.spec, self._directory)
+                return states.CheckpointsSearched(action.terminated, found)
             case states.StartAttempt():
                 return self._start_attempt(action)
             case states.ReportRecovery():
@@ -294,9 +307,13 @@ class Supervisor:
         known = {probe.phone: probe for probe in action.unreachable}
         known.update({phone: Probe(phone, in_use=True) for phone in busy})
         asked = [phone for phone in self._fleet.phones if phone not in known]
-        known.update({probe.phone: probe for probe in terminate(self._fleet, self.record.run_id, asked)})
+        for probe in terminate(self._fleet, self.record.run_id, asked):
+            known[probe.phone] = without_implausible_state(probe, self.record)
         self._timing.end_phase(recovery_timing.TERMINATION)
-        return states.AttemptTerminated(tuple(known[phone] for phone in self._fleet.phones))
+        local = checkpoints.newest_local(self._directory)
+        return states.AttemptTerminated(
+            tuple(known[phone] for phone in self._fleet.phones), layout.checkpoint_step(local) if local else 0
+        )
 
     def _start_attempt(self, action: states.StartAttempt) -> states.AttemptStarted | states.StartFailed:
         record, spec = self.record.with_figures(self.progress), self.spec
@@ -309,9 +326,11 @@ class Supervisor:
             self._check_stop()
             start_run(self._launch, spec)
             self._timing.end_phase(recovery_timing.START)
-        except ClusterctlError as error:
+        except (ClusterctlError, AgentError, OSError) as error:
             rejected_by = error.phones if isinstance(error, StagingError | CorruptShardError) else ()
             return states.StartFailed(record, spec, _diagnose_start(error), tuple(rejected_by))
+        checkpoints.remove_after(self._directory, spec.resume.step)
+        self.progress.step = spec.resume.step
         return states.AttemptStarted(record, spec)
 
     def _prepare_attempt(self, before: RunSpec, action: states.StartAttempt) -> tuple[RunSpec, InitialState]:
@@ -326,10 +345,8 @@ class Supervisor:
         joining = not {phone.name for phone in phones} <= {rank.phone for rank in before.ranks}
         if joining or not spec.data.replicated or action.verify_data:
             spec = push_data(self._launch, spec, find_stored(spec.data), replicate=spec.data.replicated)
-        directory = self._store.directory(self.record.run_id)
-        checkpoint = find_resume_checkpoint(self._fleet, spec, directory, action.memory_step, self._add_incident)
-        spec = replace(spec, resume=layout.RESUME_FILE if checkpoint else "")
-        return spec, InitialState.load(spec, directory, checkpoint)
+        spec = replace(spec, resume=action.resume.spec)
+        return spec, InitialState.load(spec, self._directory, action.resume.file)
 
     # --------------------------------------------------------------------------------------------------- reporting
 
@@ -350,6 +367,10 @@ class Supervisor:
     def _add_incident(self, kind: IncidentKind, message: str, **fields: object) -> None:
         log.info("%s: %s", self.record.run_id, message)
         self._recorder.add_incident(kind, message, self.record.attempt, **fields)
+
+    @property
+    def _directory(self) -> Path:
+        return self._store.directory(self.record.run_id)
 
     def _head(self) -> PhoneConnection:
         return self._fleet.connection(self._launch.cluster.phone(self.record.head))
@@ -373,10 +394,15 @@ def _diagnose_refusal(record: RunRecord, error: FollowRefusedError) -> Diagnosis
     return Diagnosis(Cause.NOT_FOLLOWED, detail=error.message)
 
 
-def _diagnose_start(error: ClusterctlError) -> Diagnosis:
+def _describe(error: ClusterctlError | AgentError | OSError) -> str:
+    message = error.message if isinstance(error, ClusterctlError) else str(error)
+    return one_line(" ".join(message.split()))
+
+
+def _diagnose_start(error: ClusterctlError | AgentError | OSError) -> Diagnosis:
     """Why the next attempt could not be started. A UsageError would meet every further attempt as well."""
-    message = error.summary if isinstance(error, StagingError) else one_line(" ".join(error.message.split()))
-    advice = f" ({error.remedy})" if error.remedy else ""
+    message = error.summary if isinstance(error, StagingError) else _describe(error)
+    advice = f" ({error.remedy})" if isinstance(error, ClusterctlError) and error.remedy else ""
     return Diagnosis(
         error.cause if isinstance(error, StagingError) else Cause.RESTART_FAILED,
         detail=message + advice,

@@ -5,20 +5,24 @@ Times are seconds on the monotonic clock. An event that a state does not expect 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from orchestrator.inventory.model import Phone
 from orchestrator.records.causes import Cause
+from orchestrator.records.checkpoints import CheckpointSearch
 from orchestrator.records.incidents import IncidentKind
 from orchestrator.supervisor import stall_diagnosis, states
 from orchestrator.supervisor.diagnosis import Diagnosis
-from orchestrator.supervisor.probe import newest_in_memory
 from orchestrator.supervisor.restart_policy import (
     NoRestart,
+    describe_lost_state,
     describe_restart,
     name_phones,
     restart_limit_reached,
     select_phones,
 )
+from orchestrator.supervisor.resume_point import ResumePoint, choose_resume_point, elect_step, newest_of
 from orchestrator.supervisor.states import (
     Action,
     Diagnosing,
@@ -29,6 +33,7 @@ from orchestrator.supervisor.states import (
     State,
     SupervisorEvent,
 )
+from phone_agent.contract.committed_step import CommittedStep
 
 STALL_S = 300.0  # without an event, although every rank is alive
 QUORUM_S = 45.0  # to wait for phones if too few answer: a switch may just have restarted
@@ -82,6 +87,9 @@ def _while_following(state: Following, event: SupervisorEvent, now: float) -> De
             verbs = ("answers", "rejoins") if len(event.phones) == 1 else ("answer", "rejoin")
             message = f"{name_phones(event.phones)} {verbs[0]} again: {verbs[1]} after the current step"
             return replace(state, yielding=True), (states.RecordIncident(IncidentKind.REJOINING, message),)
+        case states.ActionFailed(states.RequestYield() as request):
+            message = f"{name_phones(request.phones)} cannot rejoin yet: {event.message}; will try again"
+            return state, (states.RecordIncident(IncidentKind.REJOIN_FAILED, message),)
         case _:
             return state, ()
 
@@ -115,6 +123,10 @@ def _while_diagnosing(state: Diagnosing, event: SupervisorEvent, now: float) -> 
             return _detected(following, failure, now)
         case states.FailureExamined():
             return _detected(following, event.diagnosis, now)
+        case states.ActionFailed(states.ExamineFailure()):
+            return _detected(following, Diagnosis(Cause.UNKNOWN, detail=event.message), now)
+        case states.ActionFailed(states.ProbePhones()):
+            return following, (states.BackOff(),)
         case _:
             return state, ()
 
@@ -122,7 +134,8 @@ def _while_diagnosing(state: Diagnosing, event: SupervisorEvent, now: float) -> 
 def _diagnose_probes(state: Diagnosing, event: states.PhonesProbed, now: float) -> Diagnosis | None:
     spec = state.following.context.spec
     if state.question is states.Question.STREAM_BROKEN:
-        unreported = newest_in_memory(event.probes) > event.last_step + UNREPORTED_STEPS
+        held = newest_of([probe.in_memory for probe in event.probes])
+        unreported = held is not None and held.step > event.last_step + UNREPORTED_STEPS
         return stall_diagnosis.diagnose_lost_head(
             spec, event.probes, step_overdue=event.step_overdue and not unreported
         )
@@ -159,10 +172,12 @@ def _restart(before: Following | Recovering, failure: Diagnosis | None, now: flo
     return state, (states.SaveRecord(context.record), states.TerminateAttempt(before.unreachable))
 
 
-def _while_recovering(state: Recovering, event: SupervisorEvent, now: float) -> Decision:
+def _while_recovering(state: Recovering, event: SupervisorEvent, now: float) -> Decision:  # noqa: PLR0911  (a table)
     match event:
         case states.AttemptTerminated():
             return _select(state, event, now)
+        case states.CheckpointsSearched():
+            return _start(state, event.terminated, event.found)
         case states.AttemptStarted():
             context = replace(state.context, record=event.record, spec=event.spec)
             return Following(context, restarted=True, unreachable=state.unreachable), ()
@@ -170,26 +185,69 @@ def _while_recovering(state: Recovering, event: SupervisorEvent, now: float) -> 
             history = state.context.history.after_staging_failure(event.rejected_by)
             context = replace(state.context, record=event.record, spec=event.spec, history=history)
             return _recover(replace(state, context=context), event.diagnosis, now)
+        case states.ActionFailed(states.TerminateAttempt() | states.FindCheckpoint()):
+            if now <= state.quorum_deadline:
+                return state, (states.TerminateAttempt(pause_s=QUORUM_PROBE_S),)
+            return _wait_for_phones(state, Diagnosis(Cause.RESTART_FAILED, detail=event.message))
         case _:
             return state, ()
 
 
 def _select(state: Recovering, event: states.AttemptTerminated, now: float) -> Decision:
-    """Choose the phones of the next attempt; wait for more if too few answer."""
-    context, failure = state.context, state.failure
+    """Wait for more phones if too few answer. Search for a checkpoint only if one may be newer than all memory: to
+    verify one takes a while."""
+    context = state.context
     phones = select_phones(context.record, event.probes, context.history)
-    if isinstance(phones, NoRestart) and now <= state.quorum_deadline:
+    if not isinstance(phones, NoRestart):
+        in_memory = _elect_step(event, phones)
+        on_phones = max((probe.checkpoint_step for probe in event.probes), default=0)
+        if max(event.checkpoint_step, on_phones) > (in_memory.step if in_memory else 0):
+            return state, (states.FindCheckpoint(event),)
+        return _start(state, event, CheckpointSearch())
+    if now <= state.quorum_deadline:
         return state, (states.TerminateAttempt(pause_s=QUORUM_PROBE_S),)
-    if failure is not None:
-        failure = stall_diagnosis.refine_diagnosis(failure, context.spec, event.probes)
+    return _wait_for_phones(state, phones.explain(_refine(state, event)))
+
+
+def _start(state: Recovering, event: states.AttemptTerminated, search: CheckpointSearch) -> Decision:
+    """Start the next attempt, from the newest state that its phones hold or that was found."""
+    context, failure = state.context, _refine(state, event)
+    phones = select_phones(context.record, event.probes, context.history)
     if isinstance(phones, NoRestart):
         return _wait_for_phones(state, phones.explain(failure))
-    message = describe_restart(context.record, failure, phones, event.probes)
+    resume = choose_resume_point(_elect_step(event, phones), search.newest)
+    if context.record.parent and not resume.step:
+        return _give_up(context, _no_initial_state(context.record.parent), failure)
+    message = describe_restart(context.record, failure, phones, resume)
     fields = {"cause": failure.cause, "phones": failure.phones, "diagnosis": failure.headline} if failure else {}
     return replace(state, failure=failure), (
         states.RecordIncident(IncidentKind.RESTARTING, message, fields, state.fault_seen_at),
-        states.StartAttempt(phones, newest_in_memory(event.probes), context.history.should_verify_data(phones)),
+        *_report_lost_state(event, phones, resume, search),
+        states.StartAttempt(phones, resume, context.history.should_verify_data(phones)),
     )
+
+
+def _refine(state: Recovering, event: states.AttemptTerminated) -> Diagnosis | None:
+    if state.failure is None:
+        return None
+    return stall_diagnosis.refine_diagnosis(state.failure, state.context.spec, event.probes)
+
+
+def _elect_step(event: states.AttemptTerminated, phones: Sequence[Phone]) -> CommittedStep | None:
+    return elect_step([probe.in_memory for probe in event.probes if probe.phone in phones])
+
+
+def _report_lost_state(
+    event: states.AttemptTerminated, phones: Sequence[Phone], resume: ResumePoint, search: CheckpointSearch
+) -> Iterator[states.RecordIncident]:
+    for damaged in search.damaged:
+        yield states.RecordIncident(IncidentKind.CHECKPOINT_SKIPPED, f"skipped the damaged checkpoint {damaged}")
+    if lost := describe_lost_state(event.probes, phones, resume):
+        yield states.RecordIncident(IncidentKind.STATE_LOST, lost)
+
+
+def _no_initial_state(parent: str) -> NoRestart:
+    return NoRestart(f"the checkpoint it resumed from is missing or damaged; try: clusterctl launch --resume {parent}")
 
 
 def _wait_for_phones(state: Recovering, diagnosis: Diagnosis) -> Decision:
@@ -203,7 +261,7 @@ def _wait_for_phones(state: Recovering, diagnosis: Diagnosis) -> Decision:
     return waiting, (states.SaveRecord(record), incident, wait)
 
 
-def _give_up(context: RunContext, refusal: NoRestart, failure: Diagnosis) -> Decision:
+def _give_up(context: RunContext, refusal: NoRestart, failure: Diagnosis | None) -> Decision:
     diagnosis = refusal.explain(failure)
     record = replace(context.record, state="failed", failure=diagnosis.to_failure())
     return Finished(replace(context, record=record)), (states.ReleasePhones(),)

@@ -30,6 +30,7 @@ class ErrorCode(StrEnum):
     BADLY_STAGED = "badly_staged"  # files of the run are missing, damaged or of another run
     LEASE_HELD = "lease_held"  # another computer supervises the run
     RANK_MISMATCH = "rank_mismatch"  # the ranks that mpirun started are not those of run.json
+    STATE_LOST = "state_lost"  # no phone holds the state that the attempt resumes from
     STATE_MISMATCH = "state_mismatch"  # a rank starts from other weights than the rest
     DIVERGED = "diverged"
     MPI_FAILED = "mpi_failed"  # often because another rank died

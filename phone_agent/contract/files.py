@@ -55,7 +55,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, replaced atomically and durably: after a power cut, it has the old or the new content.
+    """A file to write to and to read from, replaced atomically and durably: after a power cut, it has the old content
+    or the new one.
 
     Errors name `path`, which the user may have chosen, not the temporary file.
     """
@@ -72,7 +73,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 def _temporary_file(path: Path) -> Iterator[BinaryIO]:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(handle, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

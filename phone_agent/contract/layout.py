@@ -67,6 +67,12 @@ def checkpoint_file(step: int) -> str:
     return f"checkpoint-{step:08}.safetensors"
 
 
+def checkpoint_step(path: Path) -> int:
+    """The step in the name of a checkpoint file; 0 if the name has none."""
+    digits = path.stem.removeprefix("checkpoint-")
+    return int(digits) if digits.isdecimal() else 0
+
+
 def dataset_dir(name: str) -> PurePosixPath:
     """dataset.json and its shards, or some of them."""
     return DATA / name

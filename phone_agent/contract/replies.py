@@ -62,7 +62,8 @@ class RankProcess:
 class RunProbe:
     """`probe` and `cleanup`: the state of a run on one phone."""
 
-    held_steps: tuple[tuple[Count, Step], ...]  # checkpoints in memory, each as attempt and step
+    held_steps: tuple[tuple[Step, Count], ...]  # states in memory, each as step and attempt: CommittedStep
+    checkpoint_step: Annotated[Step, Or(0)] = 0  # of the newest checkpoint file, which may be damaged; 0: there is none
     ranks: tuple[RankProcess, ...] = ()
     disk_mb: Megabytes = None
     memory_mb: Megabytes = None

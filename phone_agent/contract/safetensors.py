@@ -86,6 +86,11 @@ def read(path: Path) -> Content:
         raise SafetensorsError(f"{path} is not a valid safetensors file: {why}") from None
 
 
+def parse_metadata(file: BinaryIO) -> dict[str, str]:
+    """Of an open file, from its current position on."""
+    return _header(file)[1]
+
+
 def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> str:
     """The file's sha256. The file is there whole or not at all, also after a power cut."""
     ordered = _ordered(tensors)

@@ -1,7 +1,7 @@
 """JSON documents that the host and the phones exchange.
 
 The host writes a RunSpec and a LaunchSpec; the phones answer with events, one JSON object per line. Both sides import
-this module, and it imports nothing of either.
+this module.
 
 The defaults of the groups below (OptimizerSpec to RecoverySpec) are the defaults of `clusterctl launch` as well: see
 orchestrator.launch.defaults.
@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 from phone_agent.contract.choices import BACKENDS, MAX_THREADS
+from phone_agent.contract.committed_step import CommittedStep
 from phone_agent.contract.decode import OneOf, Range
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SYNTHETIC = "synthetic"  # DataSpec.name: random samples instead of a dataset
 
 
@@ -152,6 +153,20 @@ class RecoverySpec:
 
 
 @dataclass(frozen=True)
+class ResumeSpec:
+    """The state that an attempt continues from. All ranks start from this one and discard any other."""
+
+    step: int = 0  # the last completed step; 0: from the initial weights
+    attempt: int = 0  # that committed the step which phones hold in memory
+    file: str = ""  # a checkpoint in the run's directory on the head phone; empty: phones hold the step in memory
+
+    @property
+    def in_memory(self) -> CommittedStep | None:
+        """The state that phones hold in memory; None if this is another state."""
+        return None if self.file or not self.step else CommittedStep(self.step, self.attempt)
+
+
+@dataclass(frozen=True)
 class RunSpec:
     run_id: str
     model: str
@@ -170,8 +185,8 @@ class RunSpec:
     model_file: str = ""  # Python file in the run's directory that builds the network; `model` names its function
     created: float = 0.0  # epoch seconds on the host
     attempt: int = 0  # number of restarts; ranks and their batches may change then, nothing else
-    resume: str = ""  # checkpoint file in the run's directory, used if no phone holds newer state
-    parent: str = ""  # id of the run that the checkpoint belongs to
+    resume: ResumeSpec = field(default_factory=ResumeSpec)
+    parent: str = ""  # id of the run that the first attempt resumed from
     schema: int = SCHEMA_VERSION
 
     @property
@@ -201,6 +216,7 @@ class RunSpec:
                 "compute": _compute(raw["compute"]),
                 "recovery": RecoverySpec(**{**raw["recovery"], "spares": tuple(raw["recovery"]["spares"])}),
                 "freeze": tuple(raw["freeze"]),
+                "resume": ResumeSpec(**raw["resume"]),
             }
             return cls(**{**raw, **groups})
         except KeyError as missing:

@@ -85,16 +85,16 @@ def cleanup(run_id: str, *, discard_state: bool = False, holder: str | None = No
     """Idempotent. Does nothing on a phone without files of the run. Its in-memory checkpoint stays unless discarded."""
     run = layout.local(layout.run_dir(run_id))
     if not run_directory.RUN_ID.fullmatch(run_id) or not run.is_dir():
-        return {"processes_ended": 0, "held_steps": [], "attempt": None}
+        return {"processes_ended": 0, "held_steps": [], "checkpoint_step": 0, "attempt": None}
     lease.require(run, holder)
-    held_steps = client.held_steps(run)
     processes_ended = _end_processes(run_id)
     if discard_state:
         client.stop_server(run)
     _wait_for_final_state(run)
     return {
         "processes_ended": processes_ended,
-        "held_steps": [] if discard_state else held_steps,
+        "held_steps": client.held_steps(run),  # once no rank can commit a step any more
+        "checkpoint_step": max(map(layout.checkpoint_step, run.glob(layout.CHECKPOINTS)), default=0),
         "attempt": run_directory.number(run_directory.newest(run)),
         "memory_mb": memory.available_mb(),
         "disk_mb": memory.free_disk_mb(run),

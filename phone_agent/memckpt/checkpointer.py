@@ -16,8 +16,11 @@ synchronization is needed: ranks that take local steps exchange results at each 
 All other state (running statistics, second momenta, residuals, anchors) is copied before n is committed, over the copy
 of n - 2, which no valid entry refers to. Where no buffer can live in the server's memory, all state is copied so.
 
+The host chooses the state that a new attempt resumes from, by what the phones held when the last attempt had ended. A
+rank uses its memory only if it holds exactly that state; all other ranks receive it, or all load a checkpoint file.
+
 A new attempt ends its start-up as a step ends: the snapshot is valid, live is not. Until all ranks have reached that
-point, holders have the elected step in their snapshots and use live as working memory.
+point, holders have the chosen step in their snapshots and use live as working memory.
 """
 
 from __future__ import annotations
@@ -33,10 +36,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.comm.world import World
+from phone_agent.contract.committed_step import CommittedStep
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.memckpt import replica
 from phone_agent.memckpt.client import START_TIMEOUT_S, CheckpointClient
-from phone_agent.memckpt.elect_step import elect_step
-from phone_agent.memckpt.header import SLOTS, CommittedStep
 
 Array = NDArray[Any]
 STATISTICS = "statistics"
@@ -70,10 +73,18 @@ class NullCheckpointer:
 NULL_CHECKPOINTER = NullCheckpointer()
 
 
+class StateLostError(AgentError):
+    """No phone holds the state that the attempt resumes from. Another attempt may resume from a checkpoint."""
+
+    code = ErrorCode.STATE_LOST
+
+
 class MemoryCheckpointer:
     """`like` has arrays with the types and sizes of all buffers. `mapped` names those that live in the server's memory:
-    `live` holds them, and the training state uses them from now on. If `has_state`, their content is meaningful and
-    must not change before `restore`; otherwise the initial state belongs there.
+    `live` holds them, and the training state uses them from now on.
+
+    `resume_from`: the state to restore from memory. Then the content of `live` is meaningful and must not change before
+    `begin`. None: the state comes from elsewhere and belongs into `live`.
 
     Running statistics change while a commit is in progress, so the compute thread captures them when its step ends."""
 
@@ -81,17 +92,20 @@ class MemoryCheckpointer:
         self,
         run: Path,
         attempt: int,
+        resume_from: CommittedStep | None,
         like: Mapping[str, Array],
         mapped: Collection[str],
         world: World,
         warn: Callable[[str], None],
     ) -> None:
-        self._attempt, self._world = attempt, world
+        self._attempt, self._world, self._resume_from = attempt, world, resume_from
         self._client = CheckpointClient(run, START_TIMEOUT_S)
         descriptor, kind = self._client.open(replica.signature(like, mapped), replica.size(like))
         self._replica = replica.Replica(descriptor, like, mapped)
         os.close(descriptor)
-        self._elected = elect_step([*map(_from_row, world.allgather(_to_row(self._replica.committed_steps())))])
+        self._holders = self._find_holders(resume_from) if resume_from else ()
+        if resume_from is None:
+            self._replica.invalidate_live()
         self._buffers: dict[str, Array] = {}
         self._captured: dict[int, Array] = {}
         self.seconds = 0.0  # spent on commits and snapshots in total
@@ -103,9 +117,9 @@ class MemoryCheckpointer:
         return self._replica.live
 
     @property
-    def has_state(self) -> bool:
-        """Whether any rank holds a step."""
-        return self._elected is not None
+    def restores(self) -> bool:
+        """Whether the state is restored from memory."""
+        return self._resume_from is not None
 
     def capture_statistics(self, step: int) -> None:
         self._captured[step] = self._buffers[STATISTICS].copy()
@@ -113,34 +127,22 @@ class MemoryCheckpointer:
     def commit(self, step: int) -> None:
         statistics = self._captured.pop(step)
         with self._timed():
-            self._replica.commit(CommittedStep(self._attempt, step), {**self._buffers, STATISTICS: statistics})
+            self._replica.commit(CommittedStep(step, self._attempt), {**self._buffers, STATISTICS: statistics})
 
     def take_snapshot(self, step: int) -> None:
         with self._timed():
-            self._replica.take_snapshot(CommittedStep(self._attempt, step))
+            self._replica.take_snapshot(CommittedStep(step, self._attempt))
 
-    def restore(self, buffers: Mapping[str, Array], allreduce: Callable[[NDArray[np.float32]], None]) -> int:
-        """The step that all ranks resume from, 0 if none is held. Ranks without it get it from the first holder.
+    def begin(self, step: int, buffers: Mapping[str, Array], allreduce: Callable[[NDArray[np.float32]], None]) -> None:
+        """Start training after `step`, from the state restored from memory or else from the content of `buffers`.
         `buffers` is the whole training state, including the live buffers."""
         self._buffers = dict(buffers)
-        elected, rank = self._elected, self._world.rank
-        if elected is None:
-            return 0
-        committed, holds_it = elected.committed, rank in elected.holders
-        if holds_it:
-            self._replica.ensure_snapshot(committed)
-            self._replica.load(committed, self._buffers)
-        self._replica.invalidate_live()
-        if len(elected.holders) < self._world.size:
-            self._broadcast(rank, elected.holders[0], allreduce)
-            if holds_it:
-                self._replica.load(committed, self._buffers)
-        self._world.allgather(np.zeros(1))  # barrier: no rank assigns it to this attempt before all ranks have it
-        if holds_it:
-            self._replica.set_attempt(self._attempt)
+        if self._resume_from is not None:
+            self._restore(self._resume_from, allreduce)
+        elif step:
+            self._replica.overwrite(CommittedStep(step, self._attempt), self._buffers)
         else:
-            self._replica.overwrite(CommittedStep(self._attempt, committed.step), self._buffers)
-        return committed.step
+            self._replica.clear()
 
     def close(self) -> None:
         """Disconnect. The server keeps the state."""
@@ -159,6 +161,35 @@ class MemoryCheckpointer:
         yield
         self.seconds += time.monotonic() - started
 
+    def _find_holders(self, committed: CommittedStep) -> tuple[int, ...]:
+        """The ranks that hold this state."""
+        holds_it = committed in self._replica.committed_steps()
+        holders = tuple(np.flatnonzero(self._world.allgather(np.array([float(holds_it)]))).tolist())
+        if not holders:
+            self.close()
+            raise StateLostError(
+                f"no phone holds step {committed.step} of attempt {committed.attempt} in memory any more"
+            )
+        return holders
+
+    def _restore(self, committed: CommittedStep, allreduce: Callable[[NDArray[np.float32]], None]) -> None:
+        """Ranks without this state get it from the first holder."""
+        rank = self._world.rank
+        holds_it = rank in self._holders
+        if holds_it:
+            self._replica.ensure_snapshot(committed)
+            self._replica.load(committed, self._buffers)
+        self._replica.invalidate_live()
+        if len(self._holders) < self._world.size:
+            self._broadcast(rank, self._holders[0], allreduce)
+            if holds_it:
+                self._replica.load(committed, self._buffers)
+        self._world.allgather(np.zeros(1))  # barrier: no rank assigns it to this attempt before all ranks have it
+        if holds_it:
+            self._replica.set_attempt(self._attempt)
+        else:
+            self._replica.overwrite(CommittedStep(committed.step, self._attempt), self._buffers)
+
     def _broadcast(self, rank: int, source: int, allreduce: Callable[[NDArray[np.float32]], None]) -> None:
         """As an allreduce to which all other ranks contribute zeros. Holders reload their own state afterwards."""
         for name, buffer in self._buffers.items():
@@ -166,14 +197,3 @@ class MemoryCheckpointer:
                 buffer[...] = 0
             if buffer.size and name not in PER_RANK:
                 allreduce(buffer)
-
-
-def _to_row(steps: list[CommittedStep]) -> NDArray[np.float64]:
-    """Of the same length on every rank."""
-    row = np.full((SLOTS, 2), -1.0)
-    row[: len(steps)] = np.reshape(steps, (-1, 2))
-    return row.reshape(-1)
-
-
-def _from_row(row: NDArray[np.float64]) -> list[CommittedStep]:
-    return [CommittedStep(int(attempt), int(step)) for attempt, step in row.reshape(-1, 2) if step > 0]

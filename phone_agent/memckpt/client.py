@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent.contract import layout
+from phone_agent.contract.committed_step import CommittedStep
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.memckpt.header import CommittedStep
 from phone_agent.memckpt.server import MAX_LINE, short_path
 
 START_TIMEOUT_S = 20.0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from phone_agent.contract.committed_step import CommittedStep
 
 LIVE, SNAPSHOT = range(2)
 SLOTS = 2
@@ -13,17 +15,15 @@ INVALID = -1
 _INT64 = struct.Struct("q")  # one store each: a process killed while writing leaves the old value or the new one
 
 
-class CommittedStep(NamedTuple):
-    """Ordered by attempt first: any commit of a later attempt supersedes all commits of earlier ones."""
-
-    attempt: int
-    step: int
-
-
 def read(memory: Any) -> list[CommittedStep | None]:
     """The entries for LIVE and SNAPSHOT. None: no valid step, or the writer was killed while updating it."""
-    entries = [CommittedStep(*(_INT64.unpack_from(memory, offset)[0] for offset in _offsets(i))) for i in range(SLOTS)]
+    entries = [_read_entry(memory, slot) for slot in range(SLOTS)]
     return [entry if entry.step > 0 else None for entry in entries]
+
+
+def _read_entry(memory: Any, slot: int) -> CommittedStep:
+    attempt, step = (_INT64.unpack_from(memory, offset)[0] for offset in _offsets(slot))
+    return CommittedStep(step, attempt)
 
 
 def write(memory: Any, slot: int, committed: CommittedStep | None) -> None:

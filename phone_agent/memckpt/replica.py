@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.contract.committed_step import CommittedStep
 from phone_agent.memckpt import header
-from phone_agent.memckpt.header import LIVE, SNAPSHOT, CommittedStep
+from phone_agent.memckpt.header import LIVE, SNAPSHOT
 
 Array = NDArray[Any]
 ALIGNMENT = 4096
@@ -79,10 +80,14 @@ class Replica:
         """Assign the snapshot to that attempt."""
         header.set_attempt(self._memory, SNAPSHOT, attempt)
 
-    def overwrite(self, committed: CommittedStep, buffers: Mapping[str, Array]) -> None:
-        """Replace whatever was committed before."""
+    def clear(self) -> None:
+        """Hold no step any more."""
         self.invalidate_live()
         header.write(self._memory, SNAPSHOT, None)
+
+    def overwrite(self, committed: CommittedStep, buffers: Mapping[str, Array]) -> None:
+        """Replace whatever was committed before."""
+        self.clear()
         self.commit(committed, buffers)
         self.take_snapshot(committed)
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent.contract import layout
+from phone_agent.contract.committed_step import CommittedStep
 from phone_agent.memckpt import header
 from phone_agent.memckpt.memfd import Memory, allocate
 
@@ -122,7 +123,7 @@ class CheckpointServer:
             os.close(self._memory.descriptor)
             self._memory = None
 
-    def _held_steps(self) -> list[header.CommittedStep]:
+    def _held_steps(self) -> list[CommittedStep]:
         if self._memory is None:
             return []
         with mmap.mmap(self._memory.descriptor, header.SIZE) as memory:

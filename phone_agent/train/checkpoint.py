@@ -139,6 +139,15 @@ class CheckpointWriter:
             path.with_suffix(MANIFEST).unlink(missing_ok=True)
 
 
+def remove_after(directory: Path, step: int) -> None:
+    """Delete checkpoints of later steps. They are damaged, or this phone was away when the run went back to an earlier
+    step; new checkpoints would count as older than they."""
+    for path in directory.glob(layout.CHECKPOINTS):
+        if layout.checkpoint_step(path) > step:
+            path.unlink()
+            path.with_suffix(MANIFEST).unlink(missing_ok=True)
+
+
 def checkpoint_ranks(switches: Sequence[str]) -> frozenset[int]:
     """Ranks that write checkpoints, given the switch of each: the head phone and the first one on another switch; with
     a single switch, the last phone."""

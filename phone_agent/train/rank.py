@@ -40,7 +40,7 @@ from phone_agent.train.timeline import clock_offset
 
 log = logging.getLogger("phone_agent")
 PAUSE_POLL_S = 2.0
-PHONE_CODES = {ErrorCode.MPI_FAILED, ErrorCode.OPENCL_FAILED}
+PHONE_CODES = {ErrorCode.MPI_FAILED, ErrorCode.OPENCL_FAILED, ErrorCode.STATE_LOST}
 PHONE_ERRORS = (OSError, MemoryError, client.CheckpointServerError, ShardError, ManifestError)
 
 
@@ -100,6 +100,7 @@ class RankRun:
         self._trainer = TrainerBuilder(
             self._run, spec, threads, world, self._report_step, self._warn, checkpointing=True
         ).build()
+        checkpoint.remove_after(self._run, spec.resume.step)
         saves = world.rank in checkpoint.checkpoint_ranks([rank.switch for rank in spec.ranks])
         self._checkpoints = self._open_checkpoints() if saves else None
         self._accuracy: float | None = None

@@ -1,4 +1,4 @@
-"""What an attempt resumes from: state that phones hold in memory, else the given checkpoint, else the initial state."""
+"""Restores the state that the run spec names: held in memory by phones, in a checkpoint file, or the initial state."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def open_checkpointer(  # noqa: PLR0917 - parts of a run, in the order they are 
     local = local_sgd.state_names(spec.communication.local_steps, spec.communication.outer_momentum)
     packed = ("values", *optimizers.state_names(spec.optimizer), *local)
     like = {**dict.fromkeys(packed, state.values), STATISTICS: state.statistics, **reducer_buffers}
-    checkpointer = MemoryCheckpointer(run, spec.attempt, like, mapped, world, warn)
+    checkpointer = MemoryCheckpointer(run, spec.attempt, spec.resume.in_memory, like, mapped, world, warn)
     for name, live in checkpointer.live.items():
-        state.place(name, live, keep_contents=checkpointer.has_state)
+        state.place(name, live, keep_contents=checkpointer.restores)
     return checkpointer
 
 
@@ -75,23 +75,29 @@ def resume(  # noqa: PLR0917 - parts of a run, in the order they are built
 ) -> Recovery:
     """Restores the training state. `run` is the run's directory, with the checkpoint file if one was given."""
     buffers = all_buffers(state, optimizer, reducer_buffers)
-    if checkpointer and (step := checkpointer.restore(buffers, allreduce)):
-        return Recovery(step, "memory", checkpointer)
-    if not spec.resume:
-        return Recovery(checkpointer=checkpointer or NULL_CHECKPOINTER)
-    step = _load_checkpoint(run / spec.resume, graph, state, optimizer, world)
-    for buffer in (state.values, state.statistics, *optimizer.buffers.values()):
-        _broadcast_from_head(buffer, world.rank, allreduce)
-    if "anchor" in buffers:
-        buffers["anchor"][...] = state.values
-    return Recovery(step, "checkpoint", checkpointer or NULL_CHECKPOINTER)
+    if spec.resume.file:
+        _load_checkpoint(run, spec, graph, state, optimizer, world)
+        for buffer in (state.values, state.statistics, *optimizer.buffers.values()):
+            _broadcast_from_head(buffer, world.rank, allreduce)
+        if "anchor" in buffers:
+            buffers["anchor"][...] = state.values
+    if checkpointer:
+        checkpointer.begin(spec.resume.step, buffers, allreduce)
+    source = "checkpoint" if spec.resume.file else "memory" if spec.resume.in_memory else "start"
+    return Recovery(spec.resume.step, source, checkpointer or NULL_CHECKPOINTER)
 
 
-def _load_checkpoint(path: Path, graph: Graph, state: State, optimizer: Optimizer, world: World) -> int:
-    """Only the head phone has the file. Returns its step on all ranks."""
-    step = 0
+def _load_checkpoint(  # noqa: PLR0917 - parts of a run, in the order they are built
+    run: Path, spec: RunSpec, graph: Graph, state: State, optimizer: Optimizer, world: World
+) -> None:
+    """Only the head phone has the file."""
     if world.rank == 0:
+        path = run / spec.resume.file
         saved = checkpoint.read(path)
+        if saved.info.step != spec.resume.step:
+            raise AgentError(
+                f"{path.name} has step {saved.info.step}, not {spec.resume.step}", code=ErrorCode.BAD_CHECKPOINT
+            )
         from_state_dict(graph, state, saved.weights)
         for name, buffer in optimizer.buffers.items():
             if name not in saved.optimizer_state or saved.optimizer_state[name].shape != buffer.shape:
@@ -100,8 +106,6 @@ def _load_checkpoint(path: Path, graph: Graph, state: State, optimizer: Optimize
                     code=ErrorCode.BAD_CHECKPOINT,
                 )
             buffer[...] = state.packing.repack(saved.optimizer_state[name], saved.packing)
-        step = saved.info.step
-    return int(world.allgather(np.array([step], np.float64))[0, 0])
 
 
 def _broadcast_from_head(buffer: Array, rank: int, allreduce: Allreduce) -> None:

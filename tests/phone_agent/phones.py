@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.supervisor.resume_point import elect_step
 from phone_agent.contract import layout
 from phone_agent.contract.schema import (
     CommunicationSpec,
@@ -20,6 +21,7 @@ from phone_agent.contract.schema import (
     OptimizerSpec,
     RankSpec,
     RecoverySpec,
+    ResumeSpec,
     RunSpec,
 )
 from phone_agent.core import build
@@ -105,6 +107,13 @@ def forget(phones: Sequence[Phone]) -> None:
     for phone in phones:
         for socket in (phone.home / layout.RUNS).glob(f"*/{layout.MEMCKPT_SOCKET}"):
             client.stop_server(socket.parent)
+
+
+def resumed(phones: Sequence[Phone], spec: RunSpec, number: int) -> RunSpec:
+    """The next attempt, which resumes from what the phones hold, as the host decides."""
+    elected = elect_step([client.held_steps(phone.run_dir(spec.run_id)) for phone in phones])
+    assert elected is not None
+    return replace(spec, attempt=number, resume=ResumeSpec(*elected))
 
 
 def attempt(phones: Sequence[Phone], *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:

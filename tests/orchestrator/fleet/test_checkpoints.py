@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
+import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from orchestrator.fleet import PhoneConnection
@@ -18,19 +20,21 @@ from orchestrator.records.checkpoints import (
     FetchError,
     fetch,
     fetch_last,
+    keep_copy,
     max_bytes,
     newest_local,
+    remove_after,
     remove_from_phone,
 )
 from orchestrator.records.events import CheckpointEvent, Event, Progress, parse_event
 from orchestrator.records.record import RunStore
-from phone_agent.contract import layout
+from phone_agent.contract import layout, safetensors
 from phone_agent.contract.schema import RunSpec
 from tests.durability import DiskLog
 from tests.orchestrator.fleet.servers import Server
 from tests.phone_agent.phones import run_spec
 
-CONTENT = random.Random(2).randbytes(300_001)  # noqa: S311
+RUN = "run"
 NAME = "checkpoint-00000020.safetensors"
 
 
@@ -41,15 +45,27 @@ def here(tmp_path: Path) -> Path:
     return directory
 
 
+def checkpoint(directory: Path, run_id: str = RUN, step: int = 20) -> bytes:
+    """The content of a checkpoint file."""
+    tensors = {"w": np.random.default_rng(2).standard_normal(75_000).astype(np.float32)}
+    safetensors.write(directory / "file", tensors, {"run_id": run_id, "step": str(step)})
+    return (directory / "file").read_bytes()
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    CONTENT = checkpoint(Path(scratch))
+    OF_ANOTHER_RUN, OF_ANOTHER_STEP = checkpoint(Path(scratch), "x"), checkpoint(Path(scratch), step=19)
+
+
 @pytest.fixture
-def run(server: Server, request: pytest.FixtureRequest) -> str:
+def run(server: Server) -> str:
     """The directory of a run on the phone, with a checkpoint in it."""
-    run_id = str(request.node.name).replace("[", "-").rstrip("]")
-    directory = server.home / layout.run_dir(run_id)
+    directory = server.home / layout.run_dir(RUN)
+    shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     (directory / NAME).write_bytes(CONTENT)
     (directory / "run.json").write_text("{}")
-    return run_id
+    return RUN
 
 
 def announcement(**changes: Any) -> Event | None:
@@ -119,6 +135,21 @@ def test_a_file_that_differs_from_its_announcement_is_rejected(
     assert [path.name for path in here.iterdir()] == ["checkpoint-00000010.safetensors"]
 
 
+@pytest.mark.parametrize("content", [OF_ANOTHER_RUN, OF_ANOTHER_STEP, b"not a checkpoint"])
+def test_a_file_that_is_no_checkpoint_of_the_run_deletes_no_older_one(
+    phone: PhoneConnection, run: str, server: Server, here: Path, content: bytes
+) -> None:
+    (server.home / layout.run_dir(run) / NAME).write_bytes(content)
+    for name in ("checkpoint-00000010.safetensors", NAME):
+        (here / name).write_bytes(b"old")
+    with pytest.raises(FetchError, match="is not a checkpoint of step 20"):
+        fetch(phone, spec_of(run), info(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()), here)
+    assert {path.name: path.read_bytes() for path in here.iterdir()} == {
+        "checkpoint-00000010.safetensors": b"old",
+        NAME: b"old",
+    }
+
+
 def test_a_missing_file_is_reported(phone: PhoneConnection, run: str, here: Path) -> None:
     with pytest.raises(FetchError, match="No such file"):
         fetch(phone, spec_of(run), info(file="checkpoint-00000030.safetensors"), here)
@@ -139,6 +170,22 @@ def test_a_missing_file_is_reported(phone: PhoneConnection, run: str, here: Path
 )
 def test_implausible_metadata_is_rejected(changes: dict[str, Any]) -> None:
     assert announcement(**changes) is None
+
+
+def test_a_resumed_run_keeps_the_checkpoint_of_its_parent(here: Path, tmp_path: Path) -> None:
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    (parent / NAME).write_bytes(CONTENT)
+    kept = keep_copy(parent / NAME, here)
+    shutil.rmtree(parent)
+    assert (newest_local(here), kept.read_bytes()) == (kept, CONTENT)
+
+
+def test_checkpoints_after_the_step_resumed_from_are_removed(here: Path) -> None:
+    for step in (10, 20, 30):
+        (here / layout.checkpoint_file(step)).touch()
+    remove_after(here, 20)
+    assert sorted(map(layout.checkpoint_step, here.iterdir())) == [10, 20]
 
 
 def test_a_run_without_checkpoints_has_no_newest_one(here: Path) -> None:

@@ -14,7 +14,7 @@ from orchestrator.launch.request import LaunchRequest, make_request
 from orchestrator.launch.resume import build_resumed_spec, check_resume
 from orchestrator.plan.batch import apportion_at_least
 from orchestrator.records.events import CommPlanEvent
-from phone_agent.contract.schema import CommunicationSpec
+from phone_agent.contract.schema import CommunicationSpec, ResumeSpec
 from tests.orchestrator.supervisor.samples import FOUR, SPEC
 
 
@@ -67,7 +67,11 @@ def test_autotuned_settings_are_kept_unless_implausible() -> None:
 
 def test_a_resumed_run_is_a_new_run_with_the_same_settings() -> None:
     resumed = build_resumed_spec(replace(SPEC, attempt=3, weights="w.safetensors"), FOUR[:2], 12, LaunchRequest())
-    assert (resumed.attempt, resumed.parent, resumed.resume) == (0, SPEC.run_id, "resume.safetensors")
+    assert (resumed.attempt, resumed.parent, resumed.resume) == (
+        0,
+        SPEC.run_id,
+        ResumeSpec(12, file="resume.safetensors"),
+    )
     assert (resumed.global_batch, resumed.steps, resumed.weights) == (SPEC.global_batch, SPEC.steps, "")
     with pytest.raises(UsageError, match="has completed 20 steps"):
         build_resumed_spec(SPEC, FOUR, 20, LaunchRequest())

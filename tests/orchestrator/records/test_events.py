@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.records.events import Hottest, IncidentEvent, Progress, StartEvent, parse_event
+from orchestrator.records.events import Hottest, IncidentEvent, Progress, StartEvent, StepEvent, parse_event
 from tests.orchestrator.launch.samples import event
 
 
@@ -43,7 +43,7 @@ def test_progress_follows_the_events_of_a_run() -> None:
     assert state.hottest == Hottest(phone="p1-03", temperature_c=44.0)
     assert state.losses == pytest.approx([2.3, 0.46])
     assert state.elapsed_s == pytest.approx(5.0)
-    assert state.eta_s == pytest.approx(5.0)
+    assert state.eta_s == pytest.approx(2.5 * 5)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,16 @@ def test_a_warning_does_not_name_its_phone_twice() -> None:
     ]
 
 
+def test_progress_goes_back_with_the_run() -> None:
+    """All phones lost power at step 3; the last checkpoint has step 1."""
+    state = progress(*(event("step", float(step), step=step, step_s=2.0) for step in (1, 2, 3)))
+    state.update(StartEvent(time=9.0, resumed=1))
+    assert state.step == 1
+    assert state.eta_s == pytest.approx(2.0 * 9)
+    state.update(StepEvent(time=10.0, step=2, step_s=2.0))
+    assert state.step == 2
+
+
 def test_progress_continues_across_attempts() -> None:
     state = progress(
         event("start", 1.0),
@@ -85,7 +95,7 @@ def test_progress_continues_across_attempts() -> None:
     )
     assert (state.state, state.batches) == ("failed", (9, 8, 8, 7))
     state.update(IncidentEvent(time=4.0, message="p2-01 (sw2:1): gone"))
-    state.update(StartEvent(time=5.0))
+    state.update(StartEvent(time=5.0, resumed=1))
     assert (state.state, state.error, state.batches) == ("running", None, ())
     assert (state.step, state.incidents) == (1, ["p2-01 (sw2:1): gone"])
 

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.records.causes import Cause
-from orchestrator.supervisor.probe import LeaseHeldError, Probe, newest_in_memory, probe_phones, terminate
+from orchestrator.supervisor.probe import LeaseHeldError, Probe, probe_phones, terminate
 from phone_agent.contract.decode import decode
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.replies import RunProbe
@@ -45,15 +45,16 @@ def test_a_stopped_sshd_is_distinguished_from_an_unreachable_phone(
 def test_a_reply_becomes_a_probe() -> None:
     raw = {
         "ranks": [{"state": "R", "progressing": True}],
-        "held_steps": [[0, 3], [1, 7]],
+        "held_steps": [[3, 0], [7, 1]],
+        "checkpoint_step": 5,
         "disk_mb": 900,
         "memory_mb": "much",
         "killed_by": "a\x1b[2J",
     }
     (probe,) = probe_phones(answering(Outcome(FOUR[0], Status.OK, 0.0, decode(RunProbe, raw))), "run", FOUR[:1])
     assert (probe.answered, probe.ranks, probe.progressing, probe.frozen) == (True, 1, True, False)
-    assert (probe.in_memory, probe.disk_mb, probe.killed_by) == (((0, 3), (1, 7)), 900.0, "a\\x1b[2J")
-    assert (probe.memory_mb, newest_in_memory([probe])) == (None, 7)
+    assert (probe.in_memory, probe.disk_mb, probe.killed_by) == (((3, 0), (7, 1)), 900.0, "a\\x1b[2J")
+    assert (probe.memory_mb, probe.checkpoint_step) == (None, 5)
 
 
 def test_a_run_that_another_computer_supervises_is_left_alone() -> None:

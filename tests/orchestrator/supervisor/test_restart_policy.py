@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from orchestrator.inventory.model import Phone
+from orchestrator.records.checkpoints import FoundCheckpoint
 from orchestrator.supervisor.probe import Probe
 from orchestrator.supervisor.restart_policy import (
     MAX_ATTEMPTS_WITHOUT_STEP,
     FailureHistory,
     NoRestart,
+    describe_lost_state,
     describe_restart,
     restart_limit_reached,
     select_phones,
+    without_implausible_state,
 )
+from orchestrator.supervisor.resume_point import ResumePoint
+from phone_agent.contract.committed_step import CommittedStep
 from tests.orchestrator.supervisor.samples import FOUR, KILLED, idle, record, unreachable
 
 NONE = FailureHistory()
+STEP_6, STEP_7 = CommittedStep(6, 0), CommittedStep(7, 0)
+CHECKPOINT = ResumePoint(checkpoint=FoundCheckpoint(Path("checkpoint-00000005.safetensors"), 5))
 
 
 def names(selected: tuple[Phone, ...] | NoRestart) -> list[str]:
@@ -103,11 +111,48 @@ def test_data_is_verified_if_a_phone_failed_or_the_end_was_not_observed() -> Non
 
 
 def test_a_restart_is_described_with_its_failure_step_and_spares() -> None:
-    probes = [Probe(phone, in_memory=((0, 7),)) for phone in FOUR]
     three = record(phones=("p1-01", "p1-02", "p2-01"), spares=("p2-02",))
-    assert describe_restart(record(), KILLED, FOUR, probes) == (
+    assert describe_restart(record(), KILLED, FOUR, ResumePoint(STEP_7)) == (
         "p2-01 (sw2:1): rank was killed; restarting from step 7 on 4 phones"
     )
-    assert describe_restart(three, None, FOUR[1:], idle()) == (
+    assert describe_restart(three, None, FOUR[1:], ResumePoint()) == (
         "restarting from the start on 3 phones, with spare p2-02 (sw2:2)"
     )
+
+
+# ------------------------------------------------------------------------------------------- state held by phones
+
+
+def test_a_spare_that_alone_holds_the_newest_state_keeps_its_place() -> None:
+    three = record(requested=("p1-01", "p1-02", "p2-01"), spares=("p2-02",))
+    probes = (*idle()[:3], Probe(FOUR[3], in_memory=(STEP_7,)))
+    assert names(select_phones(three, probes, NONE)) == ["p1-01", "p1-02", "p2-02"]
+    older = (Probe(FOUR[0], in_memory=(STEP_6,)), *probes[1:])
+    assert names(select_phones(three, older, NONE)) == ["p1-01", "p1-02", "p2-02"]
+    same = (Probe(FOUR[0], in_memory=(STEP_7,)), *probes[1:])
+    assert names(select_phones(three, same, NONE)) == ["p1-01", "p1-02", "p2-01"]
+
+
+def test_a_phone_without_room_is_left_out_even_if_it_alone_holds_the_state() -> None:
+    probes = (Probe(FOUR[0], in_memory=(STEP_7,), disk_mb=1.0), *idle()[1:])
+    assert names(select_phones(record(), probes, NONE)) == ["p1-02", "p2-01", "p2-02"]
+    assert describe_lost_state(probes, FOUR[1:], CHECKPOINT) == (
+        "phones that hold step 7 in memory cannot take part (p1-01 (sw1:1): disk is full (1 MB free)): "
+        "resuming from checkpoint-00000005.safetensors (step 5)"
+    )
+
+
+def test_lost_state_is_reported_only_if_it_is_lost() -> None:
+    holding = tuple(Probe(phone, in_memory=(STEP_6,)) for phone in FOUR)
+    assert describe_lost_state(holding, FOUR, ResumePoint(STEP_6)) is None
+    assert describe_lost_state(holding, FOUR[1:], ResumePoint(STEP_6)) is None
+    assert describe_lost_state(idle(), FOUR, CHECKPOINT) == (
+        "no phone has the training state in memory: resuming from checkpoint-00000005.safetensors (step 5)"
+    )
+
+
+def test_implausible_state_is_ignored() -> None:
+    """A phone may claim anything."""
+    claims = (STEP_7, CommittedStep(21, 0), CommittedStep(7, 3))
+    probe = without_implausible_state(Probe(FOUR[0], in_memory=claims, checkpoint_step=21), record(attempt=2))
+    assert (probe.in_memory, probe.checkpoint_step) == ((STEP_7,), 0)

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.records.causes import Cause
+from orchestrator.records.checkpoints import CheckpointSearch, FoundCheckpoint
 from orchestrator.records.incidents import IncidentKind
 from orchestrator.supervisor.diagnosis import Diagnosis
 from orchestrator.supervisor.probe import Probe
 from orchestrator.supervisor.restart_policy import MAX_ATTEMPTS_WITHOUT_STEP, FailureHistory
+from orchestrator.supervisor.resume_point import ResumePoint
 from orchestrator.supervisor.states import (
     Action,
+    ActionFailed,
     AttemptEnded,
     AttemptStarted,
     AttemptTerminated,
     BackOff,
+    CheckpointsSearched,
     Diagnosing,
     EndDetection,
     ExamineFailure,
     FailureExamined,
+    FindCheckpoint,
     Finished,
     Following,
     FollowRefused,
@@ -48,6 +54,7 @@ from orchestrator.supervisor.states import (
     YieldAccepted,
 )
 from orchestrator.supervisor.transition import QUORUM_S, STALL_S, UNREPORTED_STEPS, WAITING_PROBE_S, transition
+from phone_agent.contract.committed_step import CommittedStep
 from tests.orchestrator.supervisor.samples import FOUR, KILLED, SPEC, idle, record, training, unreachable
 
 NOW = 1000.0
@@ -57,6 +64,8 @@ TRAINING = Following(CONTEXT, stepped=True)
 SUSPICIOUS = replace(FOLLOWING, fault_seen_at=990.0)
 RECOVERING = Recovering(CONTEXT, KILLED, NOW + 10, fault_seen_at=990.0)
 SECOND = replace(SPEC, attempt=1)
+STEP_7 = CommittedStep(7, attempt=0)
+TERMINATED = AttemptTerminated(idle(), 8)
 START_FAILED = Diagnosis(Cause.RESTART_FAILED, detail="no room")
 
 
@@ -66,6 +75,21 @@ def stalled(question: Question = Question.STEP_OVERDUE) -> Diagnosing:
 
 def probed(*probes: Probe, **changes: Any) -> PhonesProbed:
     return replace(PhonesProbed(probes, 5, NOW - 10, step_overdue=True, first_probe=True), **changes)
+
+
+def holding(*steps: CommittedStep) -> tuple[Probe, ...]:
+    """Every phone holds these steps in memory."""
+    return tuple(Probe(phone, in_memory=steps) for phone in FOUR)
+
+
+def checkpoint_on_phone(step: int) -> tuple[Probe, ...]:
+    """One phone has a newer checkpoint than what all hold in memory."""
+    return (replace(holding(STEP_7)[0], checkpoint_step=step), *holding(STEP_7)[1:])
+
+
+def searched(*probes: Probe, step: int | None, damaged: tuple[str, ...] = ()) -> CheckpointsSearched:
+    found = FoundCheckpoint(Path(f"checkpoint-{step:08}.safetensors"), step) if step else None
+    return CheckpointsSearched(AttemptTerminated(probes, 8), CheckpointSearch(found, damaged))
 
 
 def decide(state: State, event: SupervisorEvent) -> tuple[State, list[type[Action]]]:
@@ -112,7 +136,11 @@ def decide(state: State, event: SupervisorEvent) -> tuple[State, list[type[Actio
         # Diagnosing a failed attempt
         (stalled(Question.ATTEMPT_FAILED), FailureExamined(KILLED), Recovering, "restart"),
         # Recovering
-        (RECOVERING, AttemptTerminated(idle()), Recovering, [RecordIncident, StartAttempt]),
+        (RECOVERING, AttemptTerminated(holding(STEP_7)), Recovering, [RecordIncident, StartAttempt]),
+        (RECOVERING, AttemptTerminated(holding(STEP_7), 7), Recovering, [RecordIncident, StartAttempt]),
+        (RECOVERING, AttemptTerminated(holding(STEP_7), 8), Recovering, [FindCheckpoint]),
+        (RECOVERING, AttemptTerminated(checkpoint_on_phone(8)), Recovering, [FindCheckpoint]),
+        (RECOVERING, AttemptTerminated(idle()), Recovering, [RecordIncident, RecordIncident, StartAttempt]),
         (RECOVERING, AttemptTerminated(unreachable("p1-01", "p1-02")), Recovering, [TerminateAttempt]),
         (
             replace(RECOVERING, quorum_deadline=NOW - 1),
@@ -128,6 +156,14 @@ def decide(state: State, event: SupervisorEvent) -> tuple[State, list[type[Actio
             Finished,
             [ReleasePhones],
         ),
+        # Actions that fail
+        (TRAINING, ActionFailed(RequestYield(FOUR[:1]), "timed out"), Following, [RecordIncident]),
+        (stalled(), ActionFailed(ProbePhones(), "timed out"), Following, [BackOff]),
+        (stalled(Question.ATTEMPT_FAILED), ActionFailed(ExamineFailure(), "timed out"), Recovering, "restart"),
+        (RECOVERING, ActionFailed(TerminateAttempt(), "timed out"), Recovering, [TerminateAttempt]),
+        (RECOVERING, ActionFailed(FindCheckpoint(TERMINATED), "timed out"), Recovering, [TerminateAttempt]),
+        (FOLLOWING, ActionFailed(SaveRecord(record()), "no space left"), Following, []),
+        (Finished(CONTEXT), ActionFailed(ReleasePhones(), "timed out"), Finished, []),
         # Events that a state does not expect
         (FOLLOWING, AttemptStarted(record(attempt=1), SECOND), Following, []),
         (stalled(), StepOverdue(), Diagnosing, []),
@@ -179,7 +215,10 @@ def test_unreachable_phones_are_not_waited_for_again() -> None:
 def test_a_head_phone_that_reports_late_is_not_lost() -> None:
     """The others hold steps in memory that it has not reported yet: it still takes part in training."""
     lost = unreachable("p1-01", others=training())
-    ahead = [replace(probe, in_memory=((0, 5 + UNREPORTED_STEPS + 1),)) if probe.answered else probe for probe in lost]
+    ahead = [
+        replace(probe, in_memory=(CommittedStep(5 + UNREPORTED_STEPS + 1, 0),)) if probe.answered else probe
+        for probe in lost
+    ]
     assert decide(stalled(Question.STREAM_BROKEN), probed(*ahead))[1] == []
 
 
@@ -197,17 +236,16 @@ def test_a_failure_counts_as_a_restart_and_a_yield_does_not() -> None:
 
 
 def test_a_restart_is_recorded_with_its_cause_and_starts_from_memory() -> None:
-    probes = tuple(Probe(phone, in_memory=((0, 7),)) for phone in FOUR)
-    _, (incident, start) = transition(RECOVERING, AttemptTerminated(probes), NOW)
+    _, (incident, start) = transition(RECOVERING, AttemptTerminated(holding(STEP_7), 5), NOW)
     assert isinstance(incident, RecordIncident)
     assert (incident.kind, incident.fault_seen_at) == (IncidentKind.RESTARTING, 990.0)
     assert incident.fields == {"cause": Cause.RANK_KILLED, "phones": ("p2-01",), "diagnosis": KILLED.headline}
     assert isinstance(start, StartAttempt)
-    assert (start.phones, start.memory_step) == (FOUR, 7)
+    assert (start.phones, start.resume) == (FOUR, ResumePoint(STEP_7))
 
 
 def test_the_cause_is_corrected_by_the_phones_that_answer() -> None:
-    _, (incident, start) = transition(RECOVERING, AttemptTerminated(unreachable("p2-02")), NOW)
+    _, (incident, start) = transition(RECOVERING, AttemptTerminated(unreachable("p2-02", others=holding(STEP_7))), NOW)
     assert isinstance(incident, RecordIncident)
     assert incident.fields["cause"] is Cause.PHONE_UNREACHABLE
     assert isinstance(start, StartAttempt)
@@ -221,6 +259,48 @@ def test_a_failed_start_counts_against_the_phones_that_rejected_the_files() -> N
     assert (state.context.record.attempt, state.context.spec.attempt) == (1, 1)
     assert state.context.history.recent == {"p1-02": 1}
     assert (state.fault_seen_at, state.failure) == (990.0, START_FAILED)
+
+
+# ------------------------------------------------------------------------------------- the state it resumes from
+
+
+def resumed_from(event: SupervisorEvent, state: Recovering = RECOVERING) -> tuple[int, list[IncidentKind]]:
+    """The step that the next attempt resumes from, and the incidents that report it."""
+    _, actions = transition(state, event, NOW)
+    start = actions[-1]
+    assert isinstance(start, StartAttempt)
+    return start.resume.step, [action.kind for action in actions if isinstance(action, RecordIncident)]
+
+
+def test_a_newer_checkpoint_beats_old_memory() -> None:
+    """One phone was cut off at step 7; the others went on, and lost their memory."""
+    probes = (holding(STEP_7)[0], *idle()[1:])
+    restarting, lost = IncidentKind.RESTARTING, IncidentKind.STATE_LOST
+    assert resumed_from(searched(*probes, step=15)) == (15, [restarting, lost])
+
+
+def test_memory_is_used_if_the_newer_checkpoints_are_damaged() -> None:
+    event = searched(*holding(STEP_7), step=5, damaged=("checkpoint-00000008.safetensors on this computer",))
+    assert resumed_from(event) == (7, [IncidentKind.RESTARTING, IncidentKind.CHECKPOINT_SKIPPED])
+
+
+def test_memory_of_a_phone_that_does_not_take_part_does_not_count() -> None:
+    """Its disk is full. No other phone has any state, so the newest checkpoint is used."""
+    full = replace(holding(STEP_7)[0], disk_mb=1.0)
+    event = AttemptTerminated((full, *idle()[1:]), 5)
+    assert decide(RECOVERING, event)[1] == [FindCheckpoint]
+    found = searched(full, *idle()[1:], step=5)
+    assert resumed_from(found) == (5, [IncidentKind.RESTARTING, IncidentKind.STATE_LOST])
+
+
+def test_a_resumed_run_never_starts_from_nothing() -> None:
+    child = replace(RECOVERING, context=replace(CONTEXT, record=record(parent="parent")))
+    assert resumed_from(searched(*idle(), step=12), child)[0] == 12
+    after, actions = transition(child, searched(*idle(), step=None), NOW)
+    assert isinstance(after, Finished)
+    assert actions == (ReleasePhones(),)
+    assert after.context.record.failure is not None
+    assert "clusterctl launch --resume parent" in after.context.record.failure.headline
 
 
 # ------------------------------------------------------------------------------------------------------ giving up
@@ -249,7 +329,7 @@ def test_a_run_with_too_few_phones_waits_for_them_and_keeps_their_memory() -> No
     assert actions[-1] == TerminateAttempt(pause_s=WAITING_PROBE_S)
     again, more = transition(waiting, AttemptTerminated(unreachable("p1-01", "p1-02")), NOW)
     assert (again, [type(each) for each in more]) == (waiting, [TerminateAttempt]), "it is reported once"
-    back, restart = transition(again, AttemptTerminated(idle()), NOW)
+    back, restart = transition(again, AttemptTerminated(holding(STEP_7)), NOW)
     assert isinstance(back, Recovering)
     assert [type(each) for each in restart] == [RecordIncident, StartAttempt]
 

@@ -16,7 +16,7 @@ from phone_agent.contract.shards import HEADER_BYTES
 from phone_agent.data.sampling import sample_order
 from phone_agent.train.checkpoint import newest_intact
 from tests.phone_agent.datasets import SHAPE, damage, spec_of, stage
-from tests.phone_agent.phones import SYNTHETIC, Phone, events, forget, make_phones, run_spec, train
+from tests.phone_agent.phones import SYNTHETIC, Phone, events, forget, make_phones, resumed, run_spec, train
 
 STEPS = 12
 DATA = layout.dataset_dir("dots")
@@ -57,8 +57,9 @@ def test_damaged_sample_blames_the_phone_and_others_resume_from_memory(phones: l
     done = max(event["step"] for event in events(phones[0], spec) if event["event"] == "step")
     assert done in {6, 7}, "the eighth step's samples are asked for while the seventh's gradients travel"
     ranks = tuple(replace(rank, rank=place, batch=6) for place, rank in enumerate((spec.ranks[0], spec.ranks[2])))
-    without = replace(spec, ranks=ranks, attempt=1)
-    assert train([phones[0], phones[2]], without).returncode == 0
+    others = [phones[0], phones[2]]
+    without = resumed(others, replace(spec, ranks=ranks), 1)
+    assert train(others, without).returncode == 0
     start, *_, end = events(phones[0], without)
     assert (start["resumed_from"], end["event"]) == ("memory", "done")
     assert start["resumed"] >= done

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from orchestrator.supervisor.resume_point import elect_step
+from phone_agent.contract.committed_step import CommittedStep
 from phone_agent.memckpt import client, header, replica
-from phone_agent.memckpt.checkpointer import PER_RANK, STATISTICS, MemoryCheckpointer
-from phone_agent.memckpt.elect_step import elect_step
-from phone_agent.memckpt.header import CommittedStep
+from phone_agent.memckpt.checkpointer import PER_RANK, STATISTICS, MemoryCheckpointer, StateLostError
 from phone_agent.memckpt.memfd import allocate
 from phone_agent.memckpt.server import serve
 from tests.phone_agent.thread_world import ThreadWorld, on_ranks
@@ -152,16 +152,21 @@ def runs(tmp_path: Path) -> Iterator[list[Path]]:
 class Rank:
     """Runs steps as the communication and compute threads do. `restored` is the state it resumes from."""
 
-    def __init__(self, world: ThreadWorld, run: Path, attempt: int, mapped: Sequence[str], confirmed: int) -> None:
+    def __init__(
+        self, world: ThreadWorld, run: Path, attempt: int, mapped: Sequence[str], resume_from: CommittedStep | None
+    ) -> None:
         self.buffers = state_after(0, world.rank)
-        self.recording = CURRENT.recording = Recording(run, self.buffers, mapped, confirmed)
+        self.step = resume_from.step if resume_from else 0
+        self.recording = CURRENT.recording = Recording(run, self.buffers, mapped, self.step)
         self._world = RecordingWorld(world, self.recording)
-        self.checkpointer = MemoryCheckpointer(run, attempt, self.buffers, mapped, self._world, pytest.fail)
+        self.checkpointer = MemoryCheckpointer(
+            run, attempt, resume_from, self.buffers, mapped, self._world, pytest.fail
+        )
         for name, live in self.checkpointer.live.items():
-            if not self.checkpointer.has_state:
+            if not self.checkpointer.restores:
                 live[...] = self.buffers[name]
             self.buffers[name] = live
-        self.step = self.checkpointer.restore(self.buffers, self._world.allreduce)
+        self.checkpointer.begin(self.step, self.buffers, self._world.allreduce)
         self.restored = {name: buffer.copy() for name, buffer in self.buffers.items()}
         self.recording.record()
 
@@ -186,11 +191,13 @@ class Rank:
         np.copyto(self.buffers[name], new[name])
 
 
-def run_attempt(runs: Sequence[Path], attempt: int, mapped: Sequence[str], confirmed: int = 0) -> list[Rank]:
-    """Run the steps of one attempt, one rank per run directory. `confirmed`: the step it resumes from."""
+def run_attempt(
+    runs: Sequence[Path], attempt: int, mapped: Sequence[str], resume_from: CommittedStep | None = None
+) -> list[Rank]:
+    """Run the steps of one attempt, one rank per run directory."""
 
     def work(world: ThreadWorld) -> Rank:
-        rank = Rank(world, runs[world.rank], attempt, mapped, confirmed)
+        rank = Rank(world, runs[world.rank], attempt, mapped, resume_from)
         rank.train(STEPS)
         return rank
 
@@ -235,13 +242,13 @@ def assert_no_step_lost(moments: Sequence[Moment], start: int) -> None:
     if elected is None:
         assert confirmed == 0
         return
-    assert confirmed <= elected.committed.step <= confirmed + 1
-    newest = elected.committed.attempt
+    assert confirmed <= elected.step <= confirmed + 1
+    newest = elected.attempt
     all_have = all(committed.attempt == newest for moment in moments for committed in moment.held[-1:]) and all(
         moment.held for moment in moments
     )
     assert all_have or confirmed == start
-    assert not all_have or elected.holders == tuple(range(len(moments)))
+    assert not all_have or all(elected in moment.held for moment in moments)
 
 
 def restore_memory(rank: Rank, moment: Moment) -> None:
@@ -253,15 +260,16 @@ def resume(
 ) -> tuple[list[Rank], list[dict[int, Buffers]]]:
     """Run the next attempt after the ranks were killed; returns its ranks and the states that they may hold."""
     elected = elect_step([moment.held for moment in moments])
-    ranks, states = run_attempt(runs, attempt, mapped, elected.committed.step if elected else 0), []
+    ranks, states = run_attempt(runs, attempt, mapped, elected), []
+    holders = [number for number, moment in enumerate(moments) if elected in moment.held]
     for number, rank in enumerate(ranks):
         own = {step: state_after(step, number) for step in range(rank.step + 1, rank.step + STEPS + 1)}
         if elected is None:
             assert rank.step == 0
             states.append(own)
             continue
-        assert rank.step == elected.committed.step
-        whose = number if number in elected.holders else elected.holders[0]
+        assert rank.step == elected.step
+        whose = number if number in holders else holders[0]
         expected = dict(before[whose][rank.step])
         if whose != number:
             expected |= {name: np.zeros(LENGTH, np.float32) for name in PER_RANK}
@@ -363,7 +371,7 @@ def test_outdated_state_of_a_returning_phone_is_ignored(runs: list[Path], mapped
     first = run_attempt(runs[:2], 0, mapped)
     away = first_moment(first[0], [1, 2])
     restore_memory(first[1], first_moment(first[1], [1, 2]))
-    (alone,) = run_attempt(runs[1:2], 1, mapped)
+    (alone,) = run_attempt(runs[1:2], 1, mapped, CommittedStep(2, 0))
     last = alone.recording.moments[-1]
     assert last.confirmed == 2 + STEPS
     moments, states = (away, last), {step: state_after(step, 0) for step in range(1, last.confirmed + 1)}
@@ -371,3 +379,53 @@ def test_outdated_state_of_a_returning_phone_is_ignored(runs: list[Path], mapped
     ranks, (own, _) = resume(runs[:2], [states, states], moments, 2, mapped)
     assert [rank.step for rank in ranks] == [last.confirmed] * 2
     assert_consistent(ranks[0], own, mapped)
+
+
+@pytest.mark.parametrize("mapped", MAPPINGS)
+def test_older_memory_is_discarded_for_a_loaded_state(runs: list[Path], mapped: Sequence[str]) -> None:
+    """Phones hold step 3; the attempt starts from a checkpoint file of step 7, which all of them hold from then on."""
+    run_attempt(runs[:2], 0, mapped)
+
+    def load(world: ThreadWorld) -> list[CommittedStep]:
+        buffers = state_after(7, world.rank)
+        checkpointer = MemoryCheckpointer(runs[world.rank], 1, None, buffers, mapped, world, pytest.fail)
+        assert max(client.held_steps(runs[world.rank]), default=CommittedStep(0, 0)).step <= STEPS
+        for name, live in checkpointer.live.items():
+            live[...] = buffers[name]
+            buffers[name] = live
+        checkpointer.begin(7, buffers, lambda _: None)
+        checkpointer.close()
+        return client.held_steps(runs[world.rank])
+
+    assert on_ranks(2, load, timeout_s=60) == [[CommittedStep(7, 1)]] * 2
+    ranks = run_attempt(runs[:2], 2, mapped, CommittedStep(7, 1))
+    for number, rank in enumerate(ranks):
+        for name in NAMES:
+            np.testing.assert_array_equal(rank.restored[name], state_after(7, number)[name])
+
+
+def test_the_same_step_of_another_attempt_is_not_used(runs: list[Path]) -> None:
+    """The first phone was cut off at step 3; the other one computed steps 2 and 3 again, from an older state."""
+    mapped = MAPPINGS[0]
+    first = run_attempt(runs[:2], 0, mapped)
+    restore_memory(first[1], first_moment(first[1], [1]))
+    (alone,) = run_attempt(runs[1:2], 1, mapped, CommittedStep(1, 0))
+    restore_memory(alone, first_moment(alone, [3]))
+    ranks = run_attempt(runs[:2], 2, mapped, CommittedStep(3, 1))
+    expected = state_after(3, 0) | {name: np.zeros(LENGTH, np.float32) for name in PER_RANK}
+    for rank, wanted in zip(ranks, (expected, state_after(3, 0)), strict=True):
+        for name in NAMES:
+            np.testing.assert_array_equal(rank.restored[name], wanted[name])
+
+
+def test_an_attempt_does_not_start_from_nothing_if_its_state_is_gone(runs: list[Path]) -> None:
+    first = run_attempt(runs[:2], 0, MAPPINGS[0])
+    for rank in first:
+        restore_memory(rank, Moment(bytes(len(rank.recording.memory)), (), 0, 0, 0))
+
+    def start(world: ThreadWorld) -> None:
+        buffers = state_after(0, world.rank)
+        with pytest.raises(StateLostError, match="no phone holds step 3"):
+            MemoryCheckpointer(runs[world.rank], 1, CommittedStep(3, 0), buffers, MAPPINGS[0], world, pytest.fail)
+
+    on_ranks(2, start, timeout_s=60)

@@ -21,12 +21,11 @@ from phone_agent import models
 from phone_agent.comm.powersgd import uncompressed_steps
 from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract import layout, safetensors
+from phone_agent.contract.committed_step import CommittedStep
 from phone_agent.contract.schema import DeviceConfig, OptimizerSpec, RunSpec
 from phone_agent.device import memory as device_memory
 from phone_agent.memckpt import client, memfd, replica
 from phone_agent.memckpt.checkpointer import MemoryCheckpointer, NullCheckpointer
-from phone_agent.memckpt.elect_step import ElectedStep, elect_step
-from phone_agent.memckpt.header import CommittedStep
 from phone_agent.memckpt.server import serve
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory_plan import MemoryPlan
@@ -35,29 +34,7 @@ from phone_agent.train.device_config import mappable_buffers
 from phone_agent.train.loop import StepUpdates
 from phone_agent.train.memory_budget import memckpt_floats
 from phone_agent.train.resume import open_checkpointer
-from tests.phone_agent.phones import SYNTHETIC, Phone, events, forget, make_phones, run_spec, stage, train
-
-A, B = CommittedStep(0, 49), CommittedStep(0, 50)
-LATER_ATTEMPT = CommittedStep(1, 50)
-
-
-@pytest.mark.parametrize(
-    ("held", "elected"),
-    [
-        ([[], []], None),
-        ([[A, B], [A, B]], ElectedStep(B, (0, 1))),
-        ([[A, B], [A]], ElectedStep(A, (0, 1))),  # the second was killed while writing B
-        ([[A, B], []], ElectedStep(B, (0,))),  # a new phone
-        ([[], [A, B], [B]], ElectedStep(B, (1, 2))),
-        ([[CommittedStep(0, 12), CommittedStep(0, 13)], [A, B]], ElectedStep(B, (1,))),  # back after a long time
-        # the first holds a step that the run has since gone back from
-        ([[CommittedStep(0, 60)], [LATER_ATTEMPT, A]], ElectedStep(LATER_ATTEMPT, (1,))),
-    ],
-)
-def test_newest_step_held_by_all_present_ranks_is_elected(
-    held: list[list[CommittedStep]], elected: ElectedStep | None
-) -> None:
-    assert elect_step(held) == elected
+from tests.phone_agent.phones import SYNTHETIC, Phone, events, forget, make_phones, resumed, run_spec, stage, train
 
 
 @pytest.fixture
@@ -98,21 +75,21 @@ def open_replica(run: Path, like: dict[str, Any]) -> tuple[client.CheckpointClie
 
 def run_step(stored: replica.Replica, number: int) -> None:
     stored.live["values"][...] = number
-    stored.commit(CommittedStep(0, number), like(float(number)))
-    stored.take_snapshot(CommittedStep(0, number))
+    stored.commit(CommittedStep(number, 0), like(float(number)))
+    stored.take_snapshot(CommittedStep(number, 0))
 
 
 def test_memory_outlives_the_client_that_wrote_it(served_run: Path) -> None:
     first, stored = open_replica(served_run, like())
     run_step(stored, 1)
     run_step(stored, 2)
-    stored.commit(CommittedStep(0, 3), like(3.0))
+    stored.commit(CommittedStep(3, 0), like(3.0))
     first.close()
-    assert client.held_steps(served_run) == [CommittedStep(0, 2), CommittedStep(0, 3)]
+    assert client.held_steps(served_run) == [CommittedStep(2, 0), CommittedStep(3, 0)]
     second, stored = open_replica(served_run, like())
     found = like()
-    stored.ensure_snapshot(CommittedStep(0, 2))
-    stored.load(CommittedStep(0, 2), found)
+    stored.ensure_snapshot(CommittedStep(2, 0))
+    stored.load(CommittedStep(2, 0), found)
     assert all((buffer == 2).all() for buffer in (found["statistics"], stored.live["values"]))
     second.close()
 
@@ -121,8 +98,8 @@ def test_partially_committed_step_is_not_held(served_run: Path) -> None:
     connection, stored = open_replica(served_run, like())
     run_step(stored, 1)
     with pytest.raises(KeyError):
-        stored.commit(CommittedStep(0, 2), {"values": like()["values"]})
-    assert stored.committed_steps() == [CommittedStep(0, 1)]
+        stored.commit(CommittedStep(2, 0), {"values": like()["values"]})
+    assert stored.committed_steps() == [CommittedStep(1, 0)]
     connection.close()
 
 
@@ -254,7 +231,7 @@ def test_no_buffer_is_mapped_into_a_file(monkeypatch: pytest.MonkeyPatch, served
     assert [message.split(":")[0] for message in warnings] == ["the kernel has no memfd"]
     for _ in trainer.loop.run(1, 2):
         trainer.communication.overlap.drain()
-    assert client.held_steps(served_run) == [CommittedStep(0, 2)]
+    assert client.held_steps(served_run) == [CommittedStep(2, 0)]
     trainer.close()
     trainer.recovery.checkpointer.discard()
 
@@ -363,7 +340,7 @@ def test_killing_a_rank_does_not_change_the_result(phones: list[Phone], victim: 
     assert train(phones, undisturbed).returncode == 0
     train_and_kill(phones, spec, 20, victim)
     reported = max(event["step"] for event in events(phones[0], spec) if event["event"] == "step")
-    again = replace(spec, attempt=1)
+    again = resumed(phones, spec, 1)
     assert train(phones, again).returncode == 0
     start = events(phones[0], again)[0]
     assert (start["resumed_from"], start["attempt"], start["backend"]) == ("memory", 1, changes.get("backend", "cpu"))
@@ -378,7 +355,7 @@ def test_phone_without_state_receives_it_from_another(phones: list[Phone]) -> No
     spec = run_spec((4, 4), steps=STEPS, bucket_bytes=1 << 20, load_balancing="off")
     train_and_kill(phones, spec, 20, 1)
     client.stop_server(phones[0].run_dir("run"))
-    again = replace(spec, attempt=1, steps=STEPS)
+    again = resumed(phones, spec, 1)
     assert train(phones, again).returncode == 0
     assert events(phones[0], again)[0]["resumed"] >= 20
 
@@ -386,10 +363,10 @@ def test_phone_without_state_receives_it_from_another(phones: list[Phone]) -> No
 @pytest.mark.parametrize("wire", ["int8", pytest.param("powersgd", marks=pytest.mark.slow)])
 def test_state_moves_from_two_phones_to_one_and_back(phones: list[Phone], wire: str) -> None:
     both = run_spec((4, 3), steps=600, bucket_bytes=1 << 20, load_balancing="off", wire=wire)
-    alone = replace(run_spec((7,), steps=600, bucket_bytes=1 << 20, load_balancing="off", wire=wire), attempt=1)
+    alone = run_spec((7,), steps=600, bucket_bytes=1 << 20, load_balancing="off", wire=wire)
     train_and_kill(phones, both, 80, 1)
-    train_and_kill(phones[:1], alone, 160, 0)
-    train_and_kill(phones, again := replace(both, attempt=2), 240, 1)
+    train_and_kill(phones[:1], alone := resumed(phones[:1], alone, 1), 160, 0)
+    train_and_kill(phones, again := resumed(phones, both, 2), 240, 1)
     for before, after in ((both, alone), (alone, again)):
         reported = max(event["step"] for event in events(phones[0], before) if event["event"] == "step")
         start = events(phones[0], after)[0]

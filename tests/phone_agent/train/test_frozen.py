@@ -18,7 +18,7 @@ from phone_agent.comm.factory import make_collective
 from phone_agent.comm.reducer import PackedReducer
 from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract.choices import BACKENDS
-from phone_agent.contract.schema import OptimizerSpec, RunSpec
+from phone_agent.contract.schema import OptimizerSpec, ResumeSpec, RunSpec
 from phone_agent.core.ops import Kind
 from phone_agent.data.sampling import Union, sampler
 from phone_agent.data.synthetic import Synthetic
@@ -174,14 +174,18 @@ def test_frozen_parameters_are_not_sent(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_momenta_of_a_checkpoint_are_repacked(tmp_path: Path) -> None:
     """From a run without frozen layers, whose packing differs."""
-    spec = replace(run_spec((4,), optimizer=OptimizerSpec("lamb")), freeze=("conv*",), resume="checkpoint.safetensors")
+    spec = replace(
+        run_spec((4,), optimizer=OptimizerSpec("lamb")),
+        freeze=("conv*",),
+        resume=ResumeSpec(7, file="resume.safetensors"),
+    )
     before, graph = State(models.build("lenet", 10, (28, 28, 1)), 1), build_graph(tmp_path, spec)
     before.momenta[...] = np.arange(before.momenta.size)
     about = checkpoint.build_metadata(spec, before, Synthetic(100, (28, 28, 1), 10, seed=0))
     saving = checkpoint.CheckpointWriter(tmp_path, models.build("lenet", 10, (28, 28, 1)), about, lambda *_, **__: None)
     saving.save(7, before, {"momenta": before.momenta, "second_momenta": 2 * before.momenta})
     saving.close()
-    (tmp_path / "checkpoint-00000007.safetensors").rename(tmp_path / spec.resume)
+    (tmp_path / "checkpoint-00000007.safetensors").rename(tmp_path / spec.resume.file)
     state = State(graph, 5)
     optimizer = build_optimizer(spec.optimizer, state)
     found = resume(tmp_path, spec, graph, state, optimizer, {}, SingleProcessWorld(), lambda _: None)

@@ -24,7 +24,7 @@ from phone_agent.contract.schema import DeviceConfig
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
 from tests.phone_agent.backends.opencl.faults import fail_after, lose_device, opencl_error
-from tests.phone_agent.phones import Phone, events, forget, make_phones, run_spec, train
+from tests.phone_agent.phones import Phone, events, forget, make_phones, resumed, run_spec, train
 
 LENET = models.build("lenet", 10, (28, 28, 1))
 BATCH = 4
@@ -232,7 +232,7 @@ def test_a_phone_that_loses_its_gpu_continues_on_its_cpu(phone: Phone, backend: 
     assert "OUT_OF_RESOURCES" in error["message"]
     done = max(event["step"] for event in events(phone, spec) if event["event"] == "step")
     assert 0 < done < 12
-    again = replace(spec, attempt=1)
+    again = resumed([phone], spec, 1)
     assert train([phone], again).returncode == 0
     after = events(phone, again)
     assert (after[0]["backend"], after[0]["resumed_from"]) == ("cpu", "memory")
