@@ -1,4 +1,4 @@
-"""Device kinds: a measurement on one phone applies to all phones of its kind until the driver or the core changes."""
+"""Device kinds: a measurement on one phone applies to all phones of its kind until the driver or our kernels change."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ NO_GPU = "no OpenCL device"
 class DeviceKind:
     name: str  # phone model and processor
     core: str  # hash of the compute core
+    opencl_kernels: str  # hash of the OpenCL kernels and of how they are launched
     driver: str  # the OpenCL device and its driver
     why_no_gpu: str = ""
     limits: Limits | None = None  # of the OpenCL device
@@ -33,7 +34,7 @@ class DeviceKind:
         return self.driver != NO_GPU
 
     def as_json(self) -> dict[str, Any]:
-        return {"kind": self.name, "core": self.core, "driver": self.driver}
+        return {"kind": self.name, "core": self.core, "opencl_kernels": self.opencl_kernels, "driver": self.driver}
 
 
 def query_device_kinds(fleet: Fleet, phones: Sequence[Phone]) -> dict[Phone, DeviceKind]:
@@ -67,8 +68,9 @@ def read_kind(reply: DeviceKindReply) -> DeviceKind:
     cores = f"{reply.cores} cores, {reply.big_cores} big"
     name, device = f"{reply.model}, {reply.arch}, {cores}, {reply.isa}", reply.opencl.device
     if device is None:
-        return DeviceKind(name, reply.core, NO_GPU, reply.opencl.why)
-    return DeviceKind(name, reply.core, f"{device.device}, {device.driver}, {device.version}", limits=_limits(device))
+        return DeviceKind(name, reply.core, reply.opencl_kernels, NO_GPU, reply.opencl.why)
+    driver = f"{device.device}, {device.driver}, {device.version}"
+    return DeviceKind(name, reply.core, reply.opencl_kernels, driver, limits=_limits(device))
 
 
 def _limits(device: OpenClDevice) -> Limits:

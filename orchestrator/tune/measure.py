@@ -63,6 +63,7 @@ def _store_best(kind: DeviceKind, request: TuneRequest, rows: list[TuneRow]) -> 
     tuned = Tuned(
         kind=kind.name,
         core=kind.core,
+        opencl_kernels=kind.opencl_kernels,
         driver=kind.driver,
         model=request.model,
         batch=request.batch,

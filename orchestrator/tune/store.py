@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from orchestrator.errors import ClusterctlError
 from orchestrator.paths import state_dir
 from orchestrator.tune.device_kinds import DeviceKind
 from phone_agent.contract.decode import decode
+from phone_agent.contract.files import write_bytes
 from phone_agent.contract.replies import TuneRow
 from phone_agent.contract.schema import DeviceConfig
 
@@ -22,6 +23,7 @@ class Tuned:
 
     kind: str
     core: str
+    opencl_kernels: str
     driver: str
     model: str
     batch: int
@@ -40,6 +42,8 @@ class Tuned:
             return f"the driver changed from '{self.driver}' to '{kind.driver}'"
         if self.core != kind.core:
             return f"the compute core changed from {self.core} to {kind.core}"
+        if kind.has_gpu and self.opencl_kernels != kind.opencl_kernels:
+            return f"the OpenCL kernels changed from {self.opencl_kernels} to {kind.opencl_kernels}"
         return ""
 
 
@@ -59,9 +63,10 @@ class TuneStore:
             ) from None
 
     def save(self, tuned: Tuned) -> None:
-        """Atomic: readers never see a partial file."""
-        known = {**self.read(), tuned.kind: tuned}
+        """Keeps results that other processes save at the same time. Readers never see a partial file."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        new = self._file.with_name(f".{self._file.name}.{os.getpid()}")
-        new.write_text(json.dumps({name: asdict(each) for name, each in sorted(known.items())}, indent=2) + "\n")
-        new.replace(self._file)
+        with self._file.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            known = {**self.read(), tuned.kind: tuned}
+            document = {name: asdict(each) for name, each in sorted(known.items())}
+            write_bytes(self._file, (json.dumps(document, indent=2) + "\n").encode())

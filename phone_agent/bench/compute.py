@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, prod
 from statistics import median
 from typing import Any
 
@@ -102,7 +102,7 @@ def measure_compute(request: ComputeRequest) -> ComputeResult:
     graph = models.build(request.model)
     executable, state, planned = _compiled(graph, request)
     optimizer = build_optimizer(RULES, state, backend=request.backend, threads=request.threads, isa=request.isa)
-    images, labels = _sample(graph, request.batch)
+    images, labels = _sample(graph, request)
     step = TrainingStep(executable, optimizer, images, labels)
     seconds = time_steps(step, request.steps)
     rss = peak_bytes() / 1e6
@@ -150,8 +150,9 @@ def _compiled(graph: Graph, request: ComputeRequest) -> tuple[Executable, State,
         half=request.half,
     )
     try:
-        state = State(graph, seed=1)
-        executable = get_backend(request.backend).compile(graph, state, request.batch, options)
+        state, backend = State(graph, seed=1), get_backend(request.backend)
+        state.move(backend.array)
+        executable = backend.compile(graph, state, request.batch, options)
     except MemoryError:  # not even the addresses for it
         raise _refusal(graph, request.batch, options, budget) from None
     memory = getattr(executable, "memory", None)
@@ -192,15 +193,16 @@ class TrainingStep:
 
 def _machine(request: ComputeRequest) -> tuple[str, float | None]:
     if request.backend != "cpu":
-        return "numpy", None
+        return "numpy" if request.backend == "reference" else request.backend, None
     with closing(ThreadPool(request.threads, request.isa)) as pool:
         return pool.isa, peak_gflops(pool) or None
 
 
-def _sample(graph: Graph, batch: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Random images: the step time does not depend on their content."""
-    numbers = np.random.default_rng(0)
-    images = numbers.standard_normal((batch, *graph.shape), dtype=np.float32)
+def _sample(graph: Graph, request: ComputeRequest) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Random images, in memory of the backend as in training: the step time does not depend on their content."""
+    numbers, batch = np.random.default_rng(0), request.batch
+    images = get_backend(request.backend).array(batch * prod(graph.shape)).reshape(batch, *graph.shape)
+    numbers.standard_normal(out=images, dtype=np.float32)
     return images, numbers.integers(0, graph.classes, batch).astype(np.int32)
 
 

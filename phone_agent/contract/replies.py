@@ -171,6 +171,7 @@ class DeviceKindReply:
     big_cores: Annotated[int, Range(0, 1024)]
     isa: Label | None
     core: Label  # hash of the compute core
+    opencl_kernels: Label  # hash of the OpenCL kernels and of how they are launched
     opencl: OpenClProbe
 
 

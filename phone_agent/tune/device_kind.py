@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from phone_agent.backends.opencl import driver_path
+from phone_agent.backends.opencl.program import kernels_id
 from phone_agent.core import library
 from phone_agent.device import cpu, facts
 
@@ -21,6 +22,7 @@ def collect() -> dict[str, Any]:
         "big_cores": len(cpu.big_cores()),
         "isa": facts.core(),
         "core": _core_id(),
+        "opencl_kernels": kernels_id(),
         "opencl": asdict(gpu),
     }
 

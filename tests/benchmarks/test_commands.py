@@ -42,7 +42,7 @@ def test_compute_reports_a_training_step(backend: str) -> None:
 def test_compute_on_the_core_reports_a_breakdown() -> None:
     report = run_json("bench", "compute", "--model", "lenet", "--batch", "2", "--threads", "1", "--isa", "sse2")
     assert report["isa"] == "sse2"
-    assert sum(part["share"] for part in report["breakdown"]) == pytest.approx(1)
+    assert sum(part["fraction"] for part in report["breakdown"]) == pytest.approx(1)
     assert {"conv_forward", "conv_backward_weights"} <= {part["kind"] for part in report["breakdown"]}
     assert 0 < report["peak_share"] < 4
 

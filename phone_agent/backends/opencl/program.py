@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +12,20 @@ from typing import Any
 from phone_agent.backends.opencl.device import Device, Limits, load_pyopencl
 from phone_agent.contract.errors import AgentError, ErrorCode
 
-SOURCES = Path(__file__).parent / "kernels"
+PACKAGE = Path(__file__).parent
+SOURCES = PACKAGE / "kernels"
 COMMON = "common.cl"
 OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
 
 Define = int | float | str
 Defines = tuple[tuple[str, Define], ...]
+
+
+def kernels_id(package: Path = PACKAGE) -> str:
+    """Hash of the kernels and of how they are launched: tile sizes were measured for these."""
+    files = sorted((*package.glob("kernels/*.cl"), *package.glob("launches/*.py"), *package.glob("tiles.py")))
+    content = b"".join(f"{path.name}\0".encode() + path.read_bytes() for path in files)
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 class ProgramError(AgentError):

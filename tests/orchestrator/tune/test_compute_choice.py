@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,15 @@ from tests.orchestrator.launch.samples import phones, spec
 
 ONE, TWO = phones(2)
 LIMITS = Limits("gpu", 2, 1024, 32768, 1 << 29, 1 << 31, unified=True)
-S10 = DeviceKind("SM-G975F, aarch64, 8 cores, 4 big, neon-fp16", "c0de", "Adreno 640, 512.0, OpenCL 2.0", limits=LIMITS)
-BARE = DeviceKind("SM-G975F, aarch64, 8 cores, 4 big, neon-fp16", "c0de", NO_GPU, "pyopencl cannot be loaded")
+NAME = "SM-G975F, aarch64, 8 cores, 4 big, neon-fp16"
+S10 = DeviceKind(NAME, "c0de", "c1", "Adreno 640, 512.0, OpenCL 2.0", limits=LIMITS)
+BARE = DeviceKind(NAME, "c0de", "c1", NO_GPU, "pyopencl cannot be loaded")
 CONFIG = DeviceConfig("hybrid", gpu_fraction=0.75, tiles={"width": 8})
-TUNED = Tuned(S10.name, S10.core, S10.driver, "mobilenet_reduced", 16, CONFIG, 40.0, (TuneRow("cpu"),), 0.0)
+TUNED = Tuned(S10.name, S10.core, "c1", S10.driver, "mobilenet_reduced", 16, CONFIG, 40.0, (TuneRow("cpu"),), 0.0)
 ADRENO = {"device": "Adreno 640", "driver": "512.0", "version": "OpenCL 2.0", **asdict(LIMITS)}
 ANSWER: dict[str, Any] = {
     "model": "SM-G975F", "arch": "aarch64", "cores": 8, "big_cores": 4, "isa": "neon-fp16", "core": "c0de",
+    "opencl_kernels": "c1",
     "opencl": {"device": ADRENO, "why": ""},
 }  # fmt: skip
 
@@ -45,11 +48,21 @@ def test_all_phones_of_a_kind_use_its_tuning_result() -> None:
     assert choices.gpus == {ONE.name: LIMITS, TWO.name: LIMITS}
 
 
+def test_a_phone_without_a_gpu_does_not_depend_on_opencl_kernels() -> None:
+    tuned = replace(TUNED, driver=NO_GPU, device_config=DeviceConfig("cpu", 4))
+    now = replace(BARE, opencl_kernels="c2")
+    assert not choose_devices(ComputeSpec(), {ONE: now}, {S10.name: tuned}).warnings
+
+
 @pytest.mark.parametrize(
     ("now", "word"),
-    [(replace(S10, driver="Adreno 640, 513.1, OpenCL 2.0"), "driver"), (replace(S10, core="f00d"), "core")],
+    [
+        (replace(S10, driver="Adreno 640, 513.1, OpenCL 2.0"), "driver"),
+        (replace(S10, core="f00d"), "core"),
+        (replace(S10, opencl_kernels="c2"), "OpenCL kernels"),
+    ],
 )
-def test_tuning_results_for_another_driver_or_core_are_ignored(now: DeviceKind, word: str) -> None:
+def test_tuning_results_for_another_driver_or_other_kernels_are_ignored(now: DeviceKind, word: str) -> None:
     choices = choose_devices(ComputeSpec(), {ONE: now}, {S10.name: TUNED})
     assert not choices.devices
     assert word in choices.warnings[0]
@@ -82,6 +95,15 @@ def test_saved_results_are_read_back(tmp_path: Path) -> None:
     (tmp_path / "state/tuned.json").write_text('{"a": {"kind": 1}}')
     with pytest.raises(ClusterctlError, match=r"tuned\.json"):
         store.read()
+
+
+def test_results_saved_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    def save(number: int) -> None:
+        TuneStore(tmp_path / "tuned.json").save(replace(TUNED, kind=f"kind {number}"))
+
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(save, range(64)))
+    assert len(TuneStore(tmp_path / "tuned.json").read()) == 64
 
 
 def test_parse_device_kind() -> None:

@@ -232,7 +232,7 @@ def measurements() -> Case:
         TuneRow("cpu", "8 threads, little cores as well", step_s=0.1234, images_per_s=129.7),
         TuneRow("opencl", "tiles " + "work_group 64, " * 8, error=CAUSE),
     ]
-    kind = DeviceKind("SM-G975F Exynos 9820", "abc", "Mali-G76 r0p0, OpenCL 2.0 v1.r26p0-01eac0.aadb8f2c7d8d9eb5")
+    kind = DeviceKind("SM-G975F Exynos 9820", "abc", "c1", "Mali-G76 r0p0, OpenCL 2.0 v1.r26p0-01eac0.aadb8f2c7d8d9eb5")
     return Case(tune.render_measurements(KindResult(kind, RACK, FEW[0], None), rows), ("p1-01", "opencl"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from phone_agent.backends.opencl.device_memory import MemoryLimitError, block_of
 from phone_agent.backends.opencl.memory_estimate import options_for_backend
 from phone_agent.backends.opencl.program import ProgramCache, ProgramError
 from phone_agent.backends.opencl.watchdog import EXIT_CODE, Watchdog
+from phone_agent.bench.compute import ComputeRequest, measure_compute
 from phone_agent.contract.errors import BadRequestError
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.arena import BufferTooLargeError, Lifetime, assign_offsets
@@ -70,6 +72,14 @@ def test_training_copies_nothing() -> None:
         block = block_of(array)
         assert block is not None
         assert block.address == array.ctypes.data
+
+
+def test_bench_compute_copies_nothing() -> None:
+    """As training, so that it measures the same."""
+    shared = OpenClBackend().shared
+    before = shared.copied
+    measure_compute(ComputeRequest("lenet", BATCH, 1, 2, backend="opencl"))
+    assert shared.copied == before
 
 
 def test_copied_bytes_are_counted() -> None:
@@ -220,6 +230,19 @@ def test_a_kernel_that_does_not_compile_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(program, "SOURCES", tmp_path)
     with pytest.raises(ProgramError, match=r"(?s)broken.cl \(-DX=float\) on .*nonsense"):
         ProgramCache(find_device()).kernel("broken", "broken", {"X": "float"})
+
+
+def test_tuning_depends_on_kernels_and_launches(tmp_path: Path) -> None:
+    copy = shutil.copytree(program.PACKAGE, tmp_path / "opencl")
+    unchanged = program.kernels_id()
+    (copy / "watchdog.py").write_text("")
+    assert program.kernels_id(copy) == unchanged
+    seen = {unchanged}
+    for name in ("kernels/convolution.cl", "launches/convolution.py", "tiles.py"):
+        path = copy / name
+        path.write_text(path.read_text() + "\n")
+        seen.add(program.kernels_id(copy))
+    assert len(seen) == 4
 
 
 def test_a_hanging_kernel_ends_the_process() -> None:
