@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Annotated, Any
 
 from phone_agent.contract.choices import BACKENDS, MAX_THREADS
@@ -194,7 +195,7 @@ class RunSpec:
         """The model as the user named it, without the folder: resnet50, or net.py:build."""
         return f"{self.model_file}:{self.model}" if self.model_file else self.model
 
-    @property
+    @cached_property
     def global_batch(self) -> int:
         return sum(rank.batch for rank in self.ranks)
 

@@ -8,11 +8,16 @@ single outlier moves images.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column = NDArray[np.float64]  # a value per rank
 
 BLOCK_S = 1.0
 BLOCKS = 5
@@ -22,13 +27,13 @@ MIN_SECONDS = 1e-9
 
 
 @dataclass(frozen=True)
-class StepTiming:
-    """One rank's step. `waited_s`: for communication. `work_fraction`: fraction of its normal work it should get."""
+class StepTimings:
+    """One step, by rank. `waited_s`: for communication. `work_fractions`: of its normal work that a rank should get."""
 
-    images: int
-    compute_s: float
-    waited_s: float = 0.0
-    work_fraction: float = 1.0
+    images: NDArray[np.int64]
+    compute_s: Column
+    waited_s: Column
+    work_fractions: Column
 
 
 @dataclass(frozen=True)
@@ -46,51 +51,53 @@ class SplitChange:
 class TimingBlock:
     """Mean seconds per step: computing, by rank; and the waiting time of the rank that waited least."""
 
-    compute_s: tuple[float, ...]
+    compute_s: Column
     waited_s: float
 
     @classmethod
-    def of(cls, steps: Sequence[Sequence[StepTiming]]) -> TimingBlock:
-        """Of the timings of all ranks, by step."""
-        compute_s = (sum(one.compute_s for one in of_rank) / len(steps) for of_rank in zip(*steps, strict=True))
-        return cls(tuple(compute_s), sum(min(one.waited_s for one in step) for step in steps) / len(steps))
+    def of(cls, steps: Sequence[StepTimings]) -> TimingBlock:
+        waited_s = sum(float(step.waited_s.min()) for step in steps) / len(steps)
+        return cls(np.add.reduce([step.compute_s for step in steps]) / len(steps), waited_s)
 
 
 class BatchSplitter:
     """`batches` are the ones in effect, or about to take effect. `smallest`: of a rank that has images."""
 
     def __init__(self, batches: Sequence[int], smallest: int = 1) -> None:
-        self.batches = tuple(batches)
         self._smallest = smallest
-        self._work_fractions = (1.0,) * len(self.batches)
-        self._image_s = [1 / images for images in self.batches]  # at first, every phone is as fast as planned
-        self._measured_ranks: set[int] = set()
+        self._use(batches, np.ones(len(batches)))
+        self._image_s: Column = 1 / self._images  # at first, every phone is as fast as planned
+        self._is_measured = np.zeros(len(batches), bool)
         self._blocks: deque[TimingBlock] = deque(maxlen=BLOCKS)
-        self._steps: list[Sequence[StepTiming]] = []  # not yet in a block
-        self._steps_s = 0.0
+        self._start_block()
 
-    def observe(self, steps: Sequence[StepTiming]) -> SplitChange | None:
+    def _use(self, batches: Sequence[int], work_fractions: Column) -> None:
+        self.batches = tuple(batches)
+        self._images = np.array(batches, np.int64)
+        self._work_fractions = work_fractions
+
+    def observe(self, step: StepTimings) -> SplitChange | None:
         """Takes the timings of all ranks for one step; returns the change from now on, if any."""
-        if tuple(step.images for step in steps) != self.batches:
+        if not np.array_equal(step.images, self._images):
             return None  # from before the last change
-        work_fractions = tuple(step.work_fraction for step in steps)
-        loads_changed, measured = work_fractions != self._work_fractions, self._measure(steps)
-        if not any(work_fractions) or not (measured or loads_changed):
+        loads_changed = not np.array_equal(step.work_fractions, self._work_fractions)
+        measured = self._measure(step)
+        if not step.work_fractions.any() or not (measured or loads_changed):
             return None
-        costs = [_scaled(cost, factor) for cost, factor in zip(self._image_s, work_fractions, strict=True)]
-        better = split_batch(sum(self.batches), costs, self._smallest)
+        costs = _scaled(self._image_s, step.work_fractions)
+        better = split_batch(sum(self.batches), costs.tolist(), self._smallest)
         if better == self.batches or not (loads_changed or self._is_worthwhile(better)):
             return None
         change = SplitChange(self.batches, better, *self._most_changed(better))
-        self.batches, self._work_fractions = better, work_fractions
+        self._use(better, step.work_fractions)
         self._blocks.clear()
         self._start_block()
         return change
 
-    def _measure(self, steps: Sequence[StepTiming]) -> bool:
+    def _measure(self, step: StepTimings) -> bool:
         """Whether there are new measurements to decide by."""
-        self._steps.append(steps)
-        self._steps_s += max(step.compute_s for step in steps)
+        self._steps.append(step)
+        self._steps_s += float(step.compute_s.max())
         if self._steps_s < BLOCK_S:
             return False
         self._blocks.append(TimingBlock.of(self._steps))
@@ -101,23 +108,19 @@ class BatchSplitter:
         return True
 
     def _start_block(self) -> None:
-        self._steps, self._steps_s = [], 0.0
+        self._steps: list[StepTimings] = []  # not yet in a block
+        self._steps_s = 0.0
 
     def _update_image_times(self) -> None:
         """From the newest blocks. A paused phone is assumed to be as fast as when it was last measured; one never
         measured, as fast as planned relative to the others."""
         newest = [block.compute_s for block in self._blocks][-MAJORITY:]
-        found = {
-            rank: max(median(of_rank) / images, MIN_SECONDS)
-            for rank, (images, *of_rank) in enumerate(zip(self.batches, *newest, strict=True))
-            if images
-        }
-        scale = median(image_s / self._image_s[rank] for rank, image_s in found.items())
-        self._measured_ranks |= found.keys()
-        self._image_s = [
-            found.get(rank, before if rank in self._measured_ranks else before * scale)
-            for rank, before in enumerate(self._image_s)
-        ]
+        works = self._images > 0
+        measured_s = np.maximum(np.median(newest, axis=0) / np.maximum(self._images, 1), MIN_SECONDS)
+        scale = np.median(measured_s[works] / self._image_s[works])
+        self._is_measured |= works
+        paused_s = np.where(self._is_measured, self._image_s, self._image_s * scale)
+        self._image_s = np.where(works, measured_s, paused_s)
 
     def _is_worthwhile(self, better: Sequence[int]) -> bool:
         return sum(self._speed_up(block, better) >= MIN_SPEED_UP for block in self._blocks) >= MAJORITY
@@ -125,22 +128,21 @@ class BatchSplitter:
     def _speed_up(self, block: TimingBlock, better: Sequence[int]) -> float:
         """Of such a step. The common waiting time for gradients does not change; phones with a reduced load count as
         proportionally slower."""
-        now, then = 0.0, 0.0
-        for rank, (images, more) in enumerate(zip(self.batches, better, strict=True)):
-            if images:
-                seconds = _scaled(block.compute_s[rank], self._work_fractions[rank])
-                now, then = max(now, seconds), max(then, seconds * more / images)
-        return (now + block.waited_s) / max(then + block.waited_s, MIN_SECONDS)
+        works = self._images > 0
+        now = _scaled(block.compute_s, self._work_fractions)[works]
+        then = now * np.array(better)[works] / self._images[works]
+        return float((now.max() + block.waited_s) / max(then.max() + block.waited_s, MIN_SECONDS))
 
     def _most_changed(self, better: Sequence[int]) -> tuple[int, float]:
-        ranks = range(len(better))
-        rank = max(ranks, key=lambda each: abs(math.log((better[each] + 0.5) / (self.batches[each] + 0.5))))
-        others = [self._image_s[other] for other in ranks if other != rank]
-        return rank, self._image_s[rank] / median(others) if others else 1.0
+        ratio = (np.array(better) + 0.5) / (self._images + 0.5)
+        rank = int(np.argmax(np.maximum(ratio, 1 / ratio)))
+        others = np.delete(self._image_s, rank)
+        return rank, float(self._image_s[rank] / np.median(others)) if others.size else 1.0
 
 
-def _scaled(seconds: float, work_fraction: float) -> float:
-    return seconds / work_fraction if work_fraction else math.inf
+def _scaled(seconds: Column, work_fractions: Column) -> Column:
+    """Infinite without work."""
+    return np.divide(seconds, work_fractions, out=np.full_like(seconds, math.inf), where=work_fractions > 0)
 
 
 def split_batch(images: int, costs: Sequence[float], smallest: int = 1) -> tuple[int, ...]:
@@ -152,8 +154,18 @@ def split_batch(images: int, costs: Sequence[float], smallest: int = 1) -> tuple
     total = sum(speeds)
     found = [max(smallest, int(images * speed / total)) if speed else 0 for speed in speeds]
     ranks = [rank for rank, speed in enumerate(speeds) if speed]
-    while sum(found) < images:
-        found[min(ranks, key=lambda rank: (found[rank] + 1) * costs[rank])] += 1
-    while sum(found) > images:
-        found[max((rank for rank in ranks if found[rank] > smallest), key=lambda rank: found[rank] * costs[rank])] -= 1
+    missing = images - sum(found)
+    next_s = [((found[rank] + 1) * costs[rank], rank) for rank in ranks] if missing > 0 else []
+    heapq.heapify(next_s)
+    for _ in range(missing):
+        _, rank = next_s[0]
+        found[rank] += 1
+        heapq.heapreplace(next_s, ((found[rank] + 1) * costs[rank], rank))
+    last_s = [(-found[rank] * costs[rank], rank) for rank in ranks if found[rank] > smallest] if missing < 0 else []
+    heapq.heapify(last_s)
+    for _ in range(-missing):
+        _, rank = heapq.heappop(last_s)
+        found[rank] -= 1
+        if found[rank] > smallest:
+            heapq.heappush(last_s, (-found[rank] * costs[rank], rank))
     return tuple(found)

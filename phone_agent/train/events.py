@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from phone_agent.contract.schema import RankSpec
 from phone_agent.device.condition import Condition, Level
+from phone_agent.train.rank_steps import Conditions
 
 
 def location(rank: RankSpec) -> str:
@@ -92,17 +93,21 @@ class ConditionEvents:
     def __init__(self, ranks: Sequence[RankSpec], rank: int, events: EventLog) -> None:
         self._reported = [each for each in ranks if rank in {0, each.rank}]
         self._events = events
-        self._before = [Condition() for _ in ranks]
+        self._before = Conditions.of([Condition()] * len(ranks))
         self._status_at = time.monotonic()
 
-    def observe(self, conditions: Sequence[Condition]) -> None:
+    def observe(self, conditions: Conditions) -> None:
         """The conditions of all ranks, at every step and during a pause."""
         status_due = time.monotonic() - self._status_at >= STATUS_EVERY_S
-        for rank in self._reported:
-            self._report_change(rank, self._before[rank.rank], conditions[rank.rank])
+        changed = (conditions.column("level") != self._before.column("level")) | (
+            conditions.column("drains") != self._before.column("drains")
+        )
+        for rank in self._reported if status_due or changed.any() else ():
+            if changed[rank.rank]:
+                self._report_change(rank, self._before[rank.rank], conditions[rank.rank])
             if status_due:
                 self._events.write_of(rank, "device_status", **conditions[rank.rank].as_json())
-        self._before = list(conditions)
+        self._before = conditions
         if status_due:
             self._status_at = time.monotonic()
 

@@ -6,16 +6,17 @@ start the second step after it (`SYNC_LAG`), and a change takes effect from then
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from phone_agent.contract.schema import RunSpec
 from phone_agent.contract.sharding import is_replicated
 from phone_agent.device.condition import Condition, Level
-from phone_agent.train.batch_split import BatchSplitter, SplitChange, StepTiming
+from phone_agent.train.batch_split import BatchSplitter, SplitChange, StepTimings
 from phone_agent.train.events import location
 from phone_agent.train.loop import SYNC_LAG, split_micro_batches
-from phone_agent.train.progress import RankStep
+from phone_agent.train.rank_steps import Conditions, RankSteps
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,14 @@ class LoadBalancer:
         first = sum(batches[: self._rank]) if is_replicated(self._spec.data) else 0
         return split_micro_batches(batches[self._rank], self._largest, first, self._smallest)
 
-    def observe(self, step: int, rows: Sequence[RankStep]) -> Rebalance | None:
+    def observe(self, step: int, results: RankSteps) -> Rebalance | None:
         """The change that follows from these results, if any."""
-        if self._pause_from is None and self.must_pause([row.condition for row in rows]):
+        if self._pause_from is None and self.must_pause(results.conditions):
             self._pause_from = step + SYNC_LAG
-        change = self._splitter.observe([self._timing(row) for row in rows]) if self._balanced else None
+        change = self._splitter.observe(self._timings(results)) if self._balanced else None
         if change is None:
             return None
-        phone, cause = location(self._spec.ranks[change.rank]), explain(change, rows)
+        phone, cause = location(self._spec.ranks[change.rank]), explain(change, results.conditions[change.rank])
         if not self._can_move:
             return Rebalance(step, change.after, f"{phone}: {cause}", blocked=True)
         moved = f"{change.before[change.rank]} -> {change.after[change.rank]} images per step"
@@ -73,14 +74,16 @@ class LoadBalancer:
         self._history = [self._history[-1], rebalance]
         return rebalance
 
-    def _timing(self, row: RankStep) -> StepTiming:
-        work_fraction = row.condition.work_fraction if self._can_move else 1.0
-        return StepTiming(row.images, row.compute_s, row.comm_s, work_fraction)
+    def _timings(self, results: RankSteps) -> StepTimings:
+        work_fractions = results.conditions.column("work_fraction")
+        if not self._can_move:
+            work_fractions = np.ones_like(work_fractions)
+        return StepTimings(results.images, results.compute_s, results.comm_s, work_fractions)
 
-    def must_pause(self, conditions: Sequence[Condition]) -> bool:
+    def must_pause(self, conditions: Conditions) -> bool:
         """A phone at its limit pauses alone if others can compute its images. Otherwise all phones pause."""
-        at_limit = [condition.work_fraction == 0 for condition in conditions]
-        return all(at_limit) or (any(at_limit) and not self._can_move)
+        at_limit = conditions.column("work_fraction") == 0
+        return bool(at_limit.all() or (at_limit.any() and not self._can_move))
 
     def pauses_before(self, step: int) -> bool:
         return self._pause_from is not None and self._pause_from <= step
@@ -90,9 +93,8 @@ class LoadBalancer:
         self._pause_from = None
 
 
-def explain(change: SplitChange, rows: Sequence[RankStep]) -> str:
-    """Why the batch of the most affected phone changes."""
-    condition = rows[change.rank].condition
+def explain(change: SplitChange, condition: Condition) -> str:
+    """Why the batch of the most affected phone changes. `condition`: its own."""
     if condition.level >= Level.REDUCE:
         return condition.reason()
     if condition.work_fraction < 1:

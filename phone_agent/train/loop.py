@@ -21,7 +21,7 @@ from phone_agent.nn.executable import Executable
 from phone_agent.nn.packing import State
 from phone_agent.train.optimizers import Optimizer
 from phone_agent.train.overlap import Overlap
-from phone_agent.train.progress import RankStep
+from phone_agent.train.rank_steps import RankStep
 
 DROPOUT_STREAM = 4  # of random numbers; see data.sampling for the others
 SYNC_LAG = 2  # steps: all ranks know the results of step n before they start to compute step n + SYNC_LAG

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from phone_agent.device import affinity
 from phone_agent.train.bucket_order import BucketTimes, Chunk, order_chunks, split_buckets
-from phone_agent.train.progress import RankStep
+from phone_agent.train.rank_steps import RankStep
 from phone_agent.train.timeline import Timeline
 
 WARM_UP_STEPS = 2  # they include connection set-up and first-touch page faults; the step after them is measured

@@ -26,7 +26,6 @@ from phone_agent.contract.shards import ShardError
 from phone_agent.data import open_test
 from phone_agent.data.sampling import Normalizer
 from phone_agent.device import affinity, process
-from phone_agent.device.condition import Condition
 from phone_agent.job import run_directory
 from phone_agent.memckpt import client
 from phone_agent.memckpt.checkpointer import MemoryCheckpointer
@@ -34,8 +33,9 @@ from phone_agent.train import checkpoint, device_config, evaluate, progress
 from phone_agent.train.builder import TrainerBuilder
 from phone_agent.train.events import ConditionEvents, EventLog, location
 from phone_agent.train.loop import SYNC_LAG, split_micro_batches
-from phone_agent.train.progress import RankStep, RunMetrics
+from phone_agent.train.progress import RunMetrics
 from phone_agent.train.rank_checks import check_same_start, own_rank
+from phone_agent.train.rank_steps import Conditions, RankStep
 from phone_agent.train.timeline import clock_offset
 
 log = logging.getLogger("phone_agent")
@@ -193,13 +193,13 @@ class RankRun:
     # ------------------------------------------------------------------------------------------------------- steps
 
     def _report_step(self, step: int, own: RankStep) -> None:
-        """On the communication thread. All ranks come to the same conclusions from the same rows."""
+        """On the communication thread. All ranks come to the same conclusions from the same results."""
         requested = self._own.rank == 0 and (self._directory / layout.YIELD_FILE).exists()
-        rows = self._metrics.report(step, replace(own, yield_requested=requested))
-        if rows[0].yield_requested:
+        steps = self._metrics.report(step, replace(own, yield_requested=requested))
+        if steps.yield_requested[0]:
             self._last = min(self._last, step + SYNC_LAG - 1)
-        self._conditions.observe([row.condition for row in rows])
-        change = self._trainer.load_balancer.observe(step, rows)
+        self._conditions.observe(steps.conditions)
+        change = self._trainer.load_balancer.observe(step, steps)
         if change is not None and change.blocked:
             hint = "its images cannot be moved to other phones, because each phone has only its own shard"
             self._events.write("warning", message=f"{change.reason}; {hint} (see launch --replicate-data)")
@@ -251,9 +251,8 @@ class RankRun:
         balancer.resume()
         self._metrics.start_step()
 
-    def _gather_conditions(self) -> list[Condition]:
-        own = np.array(astuple(self._trainer.monitor.condition), np.float64)
-        return [Condition(*row) for row in self._world.allgather(own).tolist()]
+    def _gather_conditions(self) -> Conditions:
+        return Conditions(self._world.allgather(np.array(astuple(self._trainer.monitor.condition), np.float64)))
 
     # -------------------------------------------------------------------------------------------------- evaluation
 

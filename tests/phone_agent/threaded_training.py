@@ -25,7 +25,7 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.train.bucket_order import Chunk, split_buckets
 from phone_agent.train.loop import DROPOUT_STREAM, StepUpdates, TrainingLoop, split_micro_batches
 from phone_agent.train.overlap import Overlap
-from phone_agent.train.progress import RankStep
+from phone_agent.train.rank_steps import RankStep
 from phone_agent.train.timeline import Timeline
 from tests.phone_agent.thread_world import on_ranks
 

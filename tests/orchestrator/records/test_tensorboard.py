@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from orchestrator.records.events import Event, parse_event
 from orchestrator.records.tensorboard import DIRECTORY, FILE, TAGS, TensorBoard, crc32c, frame, records
 from phone_agent.train import progress
+from phone_agent.train.rank_steps import RankStep, RankSteps
 from tests.orchestrator.launch.samples import event
 from tests.phone_agent.phones import run_spec
 
@@ -68,7 +69,7 @@ EXPECTED = [
 
 
 def test_every_metric_of_a_step_is_reported_by_ranks() -> None:
-    merged = progress.merge_steps([progress.RankStep(2.5, 0.4, 0.1)], run_spec((4,)), 1, 0.5)
+    merged = progress.merge_steps(RankSteps.of([RankStep(2.5, 0.4, 0.1)]), run_spec((4,)), 1, 0.5)
     assert TAGS["step"].keys() <= merged.keys()
 
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phone_agent.train.batch_split import BLOCKS, BatchSplitter, SplitChange, StepTiming, split_batch
+from phone_agent.train.batch_split import BLOCKS, BatchSplitter, SplitChange, StepTimings, split_batch
 
 FAST = 0.01  # seconds per image
+
+
+def timings(
+    images: Sequence[int], compute_s: Sequence[float], waited_s: float = 0.0, work_fractions: Sequence[float] = ()
+) -> StepTimings:
+    fractions = work_fractions or [1.0] * len(images)
+    return StepTimings(
+        np.array(images), np.array(compute_s), np.full(len(images), waited_s), np.array(fractions, np.float64)
+    )
 
 
 class Rack:
@@ -27,13 +37,12 @@ class Rack:
     def run(self, steps: int, noise: Sequence[float] = (1.0,)) -> None:
         for step in range(steps):
             factor = noise[step % len(noise)]
-            rows = [
-                StepTiming(images, images * each * (factor if rank == 0 else 1), self.waited_s, work_fraction)
-                for rank, (images, each, work_fraction) in enumerate(
-                    zip(self.balancer.batches, self.image_s, self.work_fractions, strict=True)
-                )
+            compute_s = [
+                images * each * (factor if rank == 0 else 1)
+                for rank, (images, each) in enumerate(zip(self.balancer.batches, self.image_s, strict=True))
             ]
-            if change := self.balancer.observe(rows):
+            results = timings(self.balancer.batches, compute_s, self.waited_s, self.work_fractions)
+            if change := self.balancer.observe(results):
                 self.changes.append(change)
 
     @property
@@ -121,7 +130,7 @@ def test_no_images_move_if_all_phones_pause() -> None:
 
 def test_steps_from_before_a_change_are_ignored() -> None:
     balancer = BatchSplitter((8, 8))
-    slow = [StepTiming(8, 8.0), StepTiming(8, 2.0)]
+    slow = timings((8, 8), (8.0, 2.0))
     changes = [balancer.observe(slow) for _ in range(3 * BLOCKS)]
     assert [change.after for change in changes if change] == [(3, 13)]
 

@@ -29,7 +29,7 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.train.builder import TrainerBuilder
 from phone_agent.train.events import STATUS_EVERY_S, ConditionEvents, EventLog
 from phone_agent.train.load_balance import LoadBalancer
-from phone_agent.train.progress import RankStep
+from phone_agent.train.rank_steps import Conditions, RankStep, RankSteps
 from tests.phone_agent.phones import SYNTHETIC, run_spec
 from tests.phone_agent.thread_world import on_ranks
 from tests.phone_agent.threaded_training import Setting, alone, together
@@ -70,10 +70,11 @@ def test_every_sample_is_used_once_per_epoch(samples: int, steps: list[list[int]
         assert sorted(used[epoch * samples : (epoch + 1) * samples]) == list(range(samples))
 
 
-def slow_from(step: int, times: float, rows: Sequence[RankStep]) -> list[RankStep]:
+def slow_from(step: int, times: float, steps: RankSteps) -> RankSteps:
     """A tenth of a second per image; the second phone slows down at step 8."""
-    slow = [1.0, times if step >= 8 else 1.0]
-    return [replace(row, compute_s=0.1 * row.images * slow[rank], comm_s=0.0) for rank, row in enumerate(rows)]
+    steps.compute_s[:] = 0.1 * steps.images * [1.0, times if step >= 8 else 1.0]
+    steps.comm_s[:] = 0
+    return steps
 
 
 def train(directory: Path, spec: RunSpec, times: float) -> tuple[list[float], list[tuple[int, tuple[int, ...]]]]:
@@ -84,9 +85,9 @@ def train(directory: Path, spec: RunSpec, times: float) -> tuple[list[float], li
         changes: list[tuple[int, tuple[int, ...]]] = []
 
         def tell(step: int, own: RankStep) -> None:
-            rows = [RankStep.from_row(row) for row in world.allgather(np.array(own.to_row())).tolist()]
-            losses.append(sum(row.loss * row.images for row in rows) / spec.global_batch)
-            change = trainer.load_balancer.observe(step, slow_from(step, times, rows))
+            steps = RankSteps(world.allgather(own.to_row()))
+            losses.append(float((steps.loss * steps.images).sum()) / spec.global_batch)
+            change = trainer.load_balancer.observe(step, slow_from(step, times, steps))
             if change is not None:
                 changes.append((change.step, change.batches))
 
@@ -114,11 +115,9 @@ def test_batches_stay_if_balancing_is_off_or_impossible(tmp_path: Path, how: dic
     assert train(tmp_path, run_spec((12, 12), steps=14, **how), times=3.0)[1] == []
 
 
-def rows_of(
-    *conditions: Condition, images: Sequence[int] = (8, 8), compute_s: Sequence[float] = (1, 1)
-) -> list[RankStep]:
+def rows_of(*conditions: Condition, images: Sequence[int] = (8, 8), compute_s: Sequence[float] = (1, 1)) -> RankSteps:
     shown = zip(conditions, images, compute_s, strict=True)
-    return [RankStep(1.0, seconds, 0.0, condition, images=count) for condition, count, seconds in shown]
+    return RankSteps.of([RankStep(1.0, seconds, 0.0, condition, images=count) for condition, count, seconds in shown])
 
 
 HOT = Condition(temperature_c=90.0, level=Level.REDUCE, cause=Cause.PROCESSOR, work_fraction=0.5)
@@ -170,8 +169,8 @@ def test_all_pause_if_a_hot_phones_images_cannot_move(how: dict[str, Any]) -> No
     assert balancer.observe(3, rows_of(Condition(), PAUSED)) is None
     balancer.observe(4, rows_of(Condition(), PAUSED))
     assert [balancer.pauses_before(step) for step in (4, 5, 6)] == [False, True, True]
-    assert balancer.must_pause([Condition(), PAUSED])
-    assert not balancer.must_pause([Condition(), HOT])
+    assert balancer.must_pause(Conditions.of([Condition(), PAUSED]))
+    assert not balancer.must_pause(Conditions.of([Condition(), HOT]))
     balancer.resume()
     assert not balancer.pauses_before(6)
 
@@ -195,9 +194,9 @@ def test_condition_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         with EventLog(rank, f"p1-0{rank + 1}", tmp_path / str(rank)) as events:
             watch = ConditionEvents(spec.ranks, rank, events)
             for each in (good, HOT, HOT, PAUSED, PAUSED, HOT, good, drained, drained):
-                watch.observe([each, good])
+                watch.observe(Conditions.of([each, good]))
             now[0] += STATUS_EVERY_S
-            watch.observe([good, HOT])
+            watch.observe(Conditions.of([good, HOT]))
     written = [[json.loads(line) for line in (tmp_path / str(rank)).read_text().splitlines()] for rank in (0, 1)]
     assert [(event["event"], event["phone"], event.get("message") or event.get("reason")) for event in written[0]] == [
         ("warning", "p1-01", "p1-01 (sw1:1): processor at 90 °C: its load should be reduced"),

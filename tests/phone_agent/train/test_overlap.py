@@ -26,7 +26,7 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.train.bucket_order import BucketTimes, order_chunks, split_buckets
 from phone_agent.train.loop import TrainingLoop, split_micro_batches
 from phone_agent.train.overlap import Overlap
-from phone_agent.train.progress import RankStep
+from phone_agent.train.rank_steps import RankStep
 from phone_agent.train.timeline import Timeline, clock_offset
 from tests.phone_agent.thread_world import on_ranks
 from tests.phone_agent.threaded_training import TEN, FixedAssignment, Setting, alone, network, together

@@ -40,8 +40,9 @@ from phone_agent.train.events import EventLog
 from phone_agent.train.loop import TrainingLoop, split_micro_batches
 from phone_agent.train.memory_budget import affordable_bytes, plan_memory
 from phone_agent.train.overlap import Overlap
-from phone_agent.train.progress import RankStep, RunMetrics
+from phone_agent.train.progress import RunMetrics
 from phone_agent.train.rank_checks import own_rank
+from phone_agent.train.rank_steps import RankStep
 from phone_agent.train.timeline import Timeline
 from tests.phone_agent.datasets import spec_of, stage
 from tests.phone_agent.one_process import losses_alone
