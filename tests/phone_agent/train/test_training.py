@@ -37,7 +37,7 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.train.builder import Trainer, TrainerBuilder
 from phone_agent.train.evaluate import evaluate_samples
 from phone_agent.train.events import EventLog
-from phone_agent.train.loop import TrainingLoop, split_micro_batches
+from phone_agent.train.loop import TrainingLoop, sizes, split_micro_batches
 from phone_agent.train.memory_budget import affordable_bytes, plan_memory
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RunMetrics
@@ -278,6 +278,25 @@ def test_full_disk_loses_events_but_not_the_run(tmp_path: Path) -> None:
     done = mpirun(phones, *AGENT, "train", "run", timeout=60)
     assert done.returncode == 0, done.stderr
     assert "events are being lost" in done.stderr
+
+
+@pytest.mark.parametrize("backend", ["cpu", "hybrid", "reference"])
+def test_micro_batches_of_two_leave_no_single_image_to_batch_normalization(tmp_path: Path, backend: str) -> None:
+    """An odd batch with --micro-batch 2, on 4x4 images, which become 1x1 maps."""
+    data = DataSpec("synthetic", 600, (4, 4, 3), 10)
+    options: dict[str, Any] = {"backend": backend, "micro_batch": 2, "min_micro_batch": 2}
+    spec = replace(run_spec((5, 2), data=data, **options), model="mobilenet_reduced")
+
+    def one(world: World) -> list[int]:
+        trainer = TrainerBuilder(tmp_path, spec, 1, world, lambda *_: None, pytest.fail).build()
+        assert trainer.compute.graph.min_batch == 2
+        list(trainer.loop.run(1, spec.steps))
+        trainer.communication.overlap.drain()
+        trainer.close()
+        assert np.isfinite(trainer.compute.state.values).all()
+        return sizes(trainer.load_balancer.micro_batches(1))
+
+    assert on_ranks(2, one) == [[2, 3], [2]]
 
 
 @pytest.mark.parametrize(("algorithm", "gives_way"), [("ring", True), ("mpi", False)])
