@@ -60,6 +60,8 @@ def up(
 
     with working("starting the lab") as show:
         outcome = bring_up(LabConfig(phones, switches, rate, uplink, disk, parse_arch(arch)), show)
+        if not outcome.already_running:  # a boot of this computer may have ended another one without `lab down`
+            _end_runs()
     print_started(outcome)
     next_step("clusterctl provision")
 
@@ -78,21 +80,31 @@ def down(
     from orchestrator.paths import ClusterState
     from orchestrator.records.record import RunStore
     from orchestrator.supervisor.service import end_supervisor
-    from orchestrator.supervisor.stop import abandon_runs
     from orchestrator.view.console import note
     from orchestrator.view.lab import confirm_removal
     from orchestrator.view.progress import working
 
-    state = ClusterState(CLUSTER_NAME)
-    store = RunStore(state.runs)
-    unfinished = [record for record in store.all() if not record.over]
+    unfinished = [record for record in RunStore(ClusterState(CLUSTER_NAME).runs).all() if not record.over]
     if unfinished and is_running() and not force and not confirm_removal(unfinished):
         raise typer.Exit(EXIT_FAILED)
     with working("removing the lab"):
-        end_supervisor(state)
+        end_supervisor(ClusterState(CLUSTER_NAME))
         removed = take_down()
-        abandon_runs(store, "the lab was removed")
+        _end_runs()
     note("lab removed" if removed else "no lab is running")
+
+
+def _end_runs() -> None:
+    """Their phones are gone."""
+    from orchestrator.lab.spec import CLUSTER_NAME
+    from orchestrator.paths import ClusterState
+    from orchestrator.records.record import RunStore
+    from orchestrator.supervisor.service import end_supervisor
+    from orchestrator.supervisor.stop import abandon_runs
+
+    state = ClusterState(CLUSTER_NAME)
+    end_supervisor(state)
+    abandon_runs(RunStore(state.runs), "the lab was removed")
 
 
 @app.command()

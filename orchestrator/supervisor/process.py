@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from orchestrator import process_lock
@@ -47,15 +48,21 @@ class SupervisorProcess:
             lock = process_lock.acquire(self._state.supervisor_lock)
             try:
                 self._supervise_until_idle()
-                if self._unit:
-                    self._unit.disable()
+                self._set_enabled(enabled=False)
             finally:
                 os.close(lock)
             # A launch that found the lock held relies on this process.
             if not self._unfinished():
                 return
-            if self._unit:
-                self._unit.enable()
+            self._set_enabled(enabled=True)
+
+    def _set_enabled(self, *, enabled: bool) -> None:
+        """Whether a boot of this computer starts the process."""
+        if self._unit is not None:
+            try:
+                self._unit.enable() if enabled else self._unit.disable()
+            except ClusterctlError as error:
+                log.warning("%s", error.message)
 
     def _supervise_until_idle(self) -> None:
         idle_since = time.monotonic()
@@ -97,7 +104,9 @@ class SupervisorProcess:
         runs, now = tuple(sorted(self._threads)), time.time()
         if runs != self._reported or now - self._beat_at > HEARTBEAT_S:
             self._reported, self._beat_at = runs, now
-            write_status(self._state, SupervisorStatus(os.getpid(), code_version(), self._started, now, runs))
+            status = SupervisorStatus(os.getpid(), code_version(), self._started, now, runs)
+            with suppress(OSError):  # a full disk must not end the supervision
+                write_status(self._state, status)
 
 
 class RunSupervision:
@@ -144,4 +153,5 @@ class RunSupervision:
 
     def _report(self, problem: str) -> None:
         log.warning("%s: %s; trying again", self._run_id, problem)
-        self._activity.report_problem(f"{problem}; the supervisor tries again")
+        with suppress(OSError):  # a full disk may be the problem
+            self._activity.report_problem(f"{problem}; the supervisor tries again")

@@ -43,8 +43,8 @@ class StartingSupervisor:
         """Until it is ready."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while (status := read_status(self.state)) is None or not status.started:
-            ended = self.process is not None and self.process.poll() is not None
-            if ended or time.monotonic() > deadline:
+            failed = self.process is not None and self.process.poll()  # 0: another one was faster
+            if failed or time.monotonic() > deadline:
                 raise _start_error(self.state)
             time.sleep(0.05)
         if self.process is not None:

@@ -10,10 +10,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from orchestrator.format import format_clock
 from orchestrator.records.record import RunRecord
 from orchestrator.supervisor.status import SupervisorStatus
 from orchestrator.text import count_of
 from orchestrator.view.console import next_step
+
+SILENT_S = 60.0  # it writes its status every 5 s
 
 
 def print_supervisor(console: Console, status: SupervisorStatus | None, unfinished: Sequence[RunRecord]) -> None:
@@ -27,6 +30,8 @@ def print_supervisor(console: Console, status: SupervisorStatus | None, unfinish
 
 
 def format_supervisor(status: SupervisorStatus) -> str:
+    if status.heartbeat and (silent_s := time.time() - status.heartbeat) > SILENT_S:
+        return f"supervisor: process {status.pid} has not responded for {format_clock(silent_s)}; to restart: kill it"
     since = f" since {time.strftime('%H:%M', time.localtime(status.started))}" if status.started else ""
     return f"supervisor: process {status.pid}{since}, {', '.join(status.runs) or 'no run'}"
 

@@ -18,7 +18,7 @@ from orchestrator import process_lock
 from orchestrator.errors import ClusterctlError
 from orchestrator.launch.context import launch_lock
 from orchestrator.paths import ClusterState
-from orchestrator.records.activity import read_activity
+from orchestrator.records.activity import ActivityFile, read_activity
 from orchestrator.records.record import RunRecord, RunStore
 from orchestrator.supervisor import process as module
 from orchestrator.supervisor.process import SupervisorProcess
@@ -145,6 +145,29 @@ def test_a_run_recorded_while_the_process_ends_is_supervised(
         return unfinished(process)
 
     monkeypatch.setattr(SupervisorProcess, "_unfinished", create_first)
+    SupervisorProcess(state).run()
+    assert [record.state for record in store.all()] == ["done"]
+
+
+def test_a_full_disk_does_not_end_the_process(
+    state: ClusterState, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, full = 0, OSError(28, "No space left on device")
+    create(store)
+
+    def supervise(record: RunRecord) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise full
+        store.save(replace(record, state="done"))
+
+    def write_nothing(*_: object) -> None:
+        raise full
+
+    supervise_with(monkeypatch, supervise)
+    monkeypatch.setattr(module, "write_status", write_nothing)
+    monkeypatch.setattr(ActivityFile, "report_problem", write_nothing)
     SupervisorProcess(state).run()
     assert [record.state for record in store.all()] == ["done"]
 
