@@ -144,6 +144,7 @@ class Load:
     frequency_mhz: Reading = None
     why: str = ""
     code: str = ""
+    power_basis: str = ""  # how the unit of the current was decided
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from phone_agent.contract.device_study import Load, Sample, StudyRequest
 from phone_agent.contract.files import read_text
 from phone_agent.device import battery, cpu, thermal
 from phone_agent.device.isolated import IsolatedError, IsolatedProcess, run_isolated
-from phone_agent.device.power import Power, read_power
+from phone_agent.device.power import BatteryReading, Power, battery_meter
 from phone_agent.device.process import PROC
 from phone_agent.device.step_timer import time_steps
 from phone_agent.device_study import steps
 from phone_agent.device_study.cases import StudyContext
 
 NO_BATTERY = "battery power is unavailable: no battery, or its current and voltage are not readable"
+NO_POWER = "battery power is unknown"
 SAMPLE_INTERVAL_S = 1.0
 THERMAL_NETWORK = "mobilenet_reduced"
 MAX_SAMPLES, MIN_INTERVAL_S = 120, 5.0  # of the thermal run
@@ -27,22 +28,25 @@ MAX_SAMPLES, MIN_INTERVAL_S = 120, 5.0  # of the thermal run
 
 @dataclass(frozen=True)
 class DeviceReadings:
-    """Sensor readings taken while the device was busy."""
+    """Sensor readings taken while the device was busy. `power_basis`: how the unit of the current was decided, or why
+    not; empty without a battery."""
 
     powers: tuple[Power, ...]
+    power_basis: str
     temperature_c: float | None
     frequency_mhz: float | None
 
     def add_to(self, load: Load) -> Load:
         warm = replace(load, temperature_c=self.temperature_c, frequency_mhz=self.frequency_mhz)
         if not self.powers:
-            return replace(warm, why=NO_BATTERY)
+            return replace(warm, why=f"{NO_POWER}: {self.power_basis}" if self.power_basis else NO_BATTERY)
         return replace(
             warm,
             power_w=mean(power.watts for power in self.powers),
             current_a=mean(power.current_a for power in self.powers),
             voltage_v=mean(power.voltage_v for power in self.powers),
             plugged=self.powers[-1].plugged,
+            power_basis=self.power_basis,
         )
 
 
@@ -82,20 +86,23 @@ def _measure_busy(workload: steps.Workload, activity: str, batch: int, context: 
 def sample_device(seconds: float) -> DeviceReadings:
     """Samples for `seconds`, once per second. A battery that does not respond is not queried again."""
     end = time.monotonic() + seconds
-    powers: list[Power] = []
+    meter = battery_meter()
+    readings: list[BatteryReading] = []
     clocks: list[float] = []
     has_battery = True
     while True:
-        power = read_power() if has_battery else None
-        has_battery = power is not None
-        powers += [power] if power else []
+        reading = meter.read() if has_battery else None
+        has_battery = reading is not None
+        readings += [reading] if reading else []
         clocks += [now] if (now := cpu.frequency_mhz()[0]) else []
         left = end - time.monotonic()
         if left <= 0:
             break
         time.sleep(min(SAMPLE_INTERVAL_S, left))
     zone = thermal.from_zones()
-    return DeviceReadings(tuple(powers), zone.celsius if zone else None, mean(clocks) if clocks else None)
+    powers = tuple(power for reading in readings if (power := meter.power(reading)))
+    basis = meter.decision.basis if readings else ""
+    return DeviceReadings(powers, basis, zone.celsius if zone else None, mean(clocks) if clocks else None)
 
 
 def _resident_bytes() -> int | None:
@@ -115,7 +122,7 @@ def thermal_samples(request: StudyRequest, context: StudyContext) -> Iterator[Sa
     step = steps.training(workload, batch)
     step()
     began = time.monotonic()
-    has_battery = read_power() is not None
+    has_battery = battery_meter().read() is not None
     while (at := time.monotonic() - began) < whole_s:
         step_s = time_steps(step, min_seconds=min(every_s, whole_s - at), warm_up=0)
         yield _sample(workload, batch, time.monotonic() - began, step_s, has_battery=has_battery)
@@ -123,7 +130,8 @@ def thermal_samples(request: StudyRequest, context: StudyContext) -> Iterator[Sa
 
 def _sample(workload: steps.Workload, batch: int, at_s: float, step_s: list[float], *, has_battery: bool) -> Sample:
     found = thermal.read_temperature(battery.read_battery)
-    power = read_power() if has_battery else None
+    reading = battery_meter().read() if has_battery else None
+    power = battery_meter().power(reading) if reading else None
     return Sample(
         workload.graph.name,
         workload.backend,

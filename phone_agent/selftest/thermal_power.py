@@ -70,9 +70,8 @@ def charging() -> CheckResult:
         return unknown("termux-battery-status did not respond")
     values = {name: status.get(name) for name in ("plugged", "status", "current", "percentage", "temperature")}
     powered = values["plugged"] not in {None, "UNPLUGGED"} and values["status"] in POWERED
-    return ok_if(
-        powered, f"{values['plugged']}, {values['status']}, {values['percentage']}%, {values['current']} µA", **values
-    )
+    detail = f"{values['plugged']}, {values['status']}, {values['percentage']}%, current {values['current']}"
+    return ok_if(powered, detail, **values)
 
 
 def wake_lock() -> CheckResult:

@@ -181,6 +181,8 @@ def power(device: DeviceStudy) -> Html:
     drawn.append(figure("Processor time", "100% is one core", svg.bars("Processor time", _cpu_bars(loads))))
     plugged = {load.plugged for load in loads if load.plugged not in {None, "UNPLUGGED", "Discharging"}}
     notes = [paragraph(loads[0].why.capitalize(), ".", css="note")] if loads[0].power_w is None else []
+    if basis := next((load.power_basis for load in loads if load.power_basis), ""):
+        notes.append(paragraph("Unit of the battery current: ", basis, ".", css="note"))
     if plugged:
         notes.append(element(
             "div", "The device was on a charger: the power that charges its battery is included. "
