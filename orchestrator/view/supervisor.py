@@ -20,8 +20,8 @@ SILENT_S = 60.0  # it writes its status every 5 s
 
 
 def print_supervisor(console: Console, status: SupervisorStatus | None, unfinished: Sequence[RunRecord]) -> None:
-    """Nothing if there is neither a supervisor nor a run that needs one."""
-    if status is not None:
+    """Nothing if no run needs a supervisor."""
+    if status is not None and (status.runs or unfinished):
         console.print(Text(format_supervisor(status), "dim"), soft_wrap=True)
     elif unfinished:
         count = count_of(unfinished, "unfinished run")
@@ -33,7 +33,7 @@ def format_supervisor(status: SupervisorStatus) -> str:
     if status.heartbeat and (silent_s := time.time() - status.heartbeat) > SILENT_S:
         return f"supervisor: process {status.pid} has not responded for {format_clock(silent_s)}; to restart: kill it"
     since = f" since {time.strftime('%H:%M', time.localtime(status.started))}" if status.started else ""
-    return f"supervisor: process {status.pid}{since}, {', '.join(status.runs) or 'no run'}"
+    return f"supervisor: process {status.pid}{since}, {', '.join(status.runs) or 'starting'}"
 
 
 def supervisor_json(status: SupervisorStatus | None) -> dict[str, Any] | None:
