@@ -63,7 +63,7 @@ def read_delivery(stream: BinaryIO) -> Delivery:
         raw = json.loads(line)
         manifest = parse_manifest(raw["manifest"])
         route = tuple(_hop(each) for each in raw["route"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         raise ManifestError("the stream does not start with a dataset delivery") from None
     if not route or not {name for hop in route for name in hop.files} <= {file.name for file in manifest.files}:
         raise ManifestError("the stream does not start with a dataset delivery")

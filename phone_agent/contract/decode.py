@@ -14,7 +14,6 @@ Without a mark, numbers are limited to +-2^53, text to 400 characters, and lists
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -230,7 +229,7 @@ def _float(marks: tuple[Any, ...]) -> Decoder:
             raise _invalid(path, "expected a number", raw)
         number = cast("float", raw)
         if clamp is not None:
-            return float(clamp.high if math.isnan(number) else min(max(number, clamp.low), clamp.high))
+            return float(min(max(number, clamp.low), clamp.high)) if number == number else clamp.high  # noqa: PLR0124 (NaN)
         if not bounds.low <= number <= bounds.high:  # NaN is not in any range
             raise _invalid(path, f"expected a number from {bounds.low:g} to {bounds.high:g}", raw)
         return float(number)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
+from phone_agent.contract.decode import DecodeError, decode_json
 from phone_agent.contract.errors import BadRequestError
 
 TIME_SHARES = {"cpu": 0.2, "opencl": 0.5, "hybrid": 0.2, "dense": 0.1}  # of the time budget, by part of the search
@@ -21,8 +21,8 @@ class TuneRequest:
 
 def read_tune_request(text: str) -> TuneRequest:
     try:
-        request = TuneRequest(**json.loads(text))
-    except (ValueError, TypeError) as error:
+        request = decode_json(TuneRequest, text)
+    except DecodeError as error:
         raise BadRequestError(f"invalid tune request: {error}") from None
     if request.batch < 1 or request.seconds <= 0:
         raise BadRequestError(f"batch {request.batch}, {request.seconds:g} s: both must be positive")

@@ -93,7 +93,14 @@ def _strings(chunk: bytes) -> list[str]:
         raise ValueError("more strings than the chunk can hold")
     offsets = struct.unpack_from(f"<{count}I", chunk, 28)
     read = _utf8 if flags & _UTF8 else _utf16
-    return [read(chunk, start + offset) for offset in offsets]
+    strings: list[str] = []
+    left = len(chunk)
+    for offset in offsets:
+        strings.append(read(chunk, start + offset))
+        left -= len(strings[-1])
+        if left < 0:
+            raise ValueError("strings overlap")
+    return strings
 
 
 def _utf8(chunk: bytes, at: int) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from orchestrator import decompress
 from orchestrator.bootstrap.apk import axml, signing
 from orchestrator.errors import UsageError
 
@@ -138,7 +139,7 @@ def _contents(path: Path) -> tuple[axml.Element, set[str]]:
                 raise ValueError("its AndroidManifest.xml is too large")
             manifest = axml.parse(archive.read(info))
             libraries = {match[1] for name in archive.namelist() if (match := _LIBRARY.fullmatch(name))}
-    except (zipfile.BadZipFile, KeyError, OSError) as error:
+    except (zipfile.BadZipFile, KeyError, RuntimeError, *decompress.ERRORS) as error:  # RuntimeError: encrypted
         raise ValueError(f"not an APK: {error}") from error
     return manifest, libraries
 

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from orchestrator.data.sources.source import SourceError
-from orchestrator.decompress import ERRORS, TooLargeError, decompress, open_compressed
+from orchestrator.decompress import ERRORS, TooLargeError, decompress, max_expanded, open_compressed
 
 MAX_MEMBERS = 10_000
 MAX_FILE_BYTES = 1 << 30  # per unpacked file; real files are less than a tenth of this
@@ -66,18 +66,18 @@ def _open_tar(file: BinaryIO) -> tarfile.TarFile:
 
 def _members(archive: tarfile.TarFile, path: Path, selected: Callable[[str], object]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    unpacked = 0
+    unpacked, most = 0, min(MAX_TOTAL_BYTES, max_expanded(path.stat().st_size))
     for count, member in enumerate(archive):
         name = PurePosixPath(member.name).name
         unpacked += member.size
-        if count >= MAX_MEMBERS or not 0 <= member.size <= MAX_FILE_BYTES or unpacked > MAX_TOTAL_BYTES:
+        if count >= MAX_MEMBERS or not 0 <= member.size <= MAX_FILE_BYTES or unpacked > most:
             raise SourceError(f"{path}: {member.name!r} exceeds the limits of a dataset archive")
         if not member.isreg() or not selected(name):
             continue
         if name in found:
             raise SourceError(f"{path} contains {name} twice: not a valid dataset archive")
         content = archive.extractfile(member)
-        raw = content.read(MAX_FILE_BYTES) if content else b""
+        raw = content.read(member.size) if content else b""
         if len(raw) != member.size:
             raise SourceError(f"{path} ends within {name}", remedy="download it again")
         found[name] = raw

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ UNSUPPORTED_SUFFIXES = {  # reported, because users would expect these images to
 IMAGE_SUFFIXES = SUFFIXES | UNSUPPORTED_SUFFIXES
 HELD_OUT = ("val", "test")
 MAX_PIXELS = 200_000_000  # per image; more is a decompression bomb
+MAX_PICTURE_BYTES = 256 << 20  # of the file
 MAX_DECODED_PIXELS = 40_000_000  # if it has to be decoded in full, at up to 6 bytes per pixel
 CHUNK = 64
 SHUFFLE_SEED = 20_260_131  # images are stored in a fixed random order, so that every shard has all classes
@@ -250,7 +252,7 @@ def decode(path: Path, size: int) -> Images:
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         warnings.simplefilter("ignore", UserWarning)  # odd metadata in an otherwise valid image
-        with Image.open(path, formats=("JPEG", "PNG")) as opened:
+        with Image.open(_read_bytes(path), formats=("JPEG", "PNG")) as opened:
             width, height = opened.size
             if max(opened.size) * size * size > MAX_PIXELS * min(opened.size):
                 raise ValueError(f"{width}x{height} pixels: aspect ratio too extreme for size {size}")
@@ -269,6 +271,15 @@ def decode(path: Path, size: int) -> Images:
     )
     left, top = (shrunk.width - size) // 2, (shrunk.height - size) // 2
     return np.asarray(shrunk.crop((left, top, left + size, top + size)), np.uint8)
+
+
+def _read_bytes(path: Path) -> BytesIO:
+    """Into memory: a decoder that asks a file for as many bytes as a header claims allocates them."""
+    with path.open("rb") as file:
+        raw = file.read(MAX_PICTURE_BYTES + 1)
+    if len(raw) > MAX_PICTURE_BYTES:
+        raise ValueError(f"larger than {MAX_PICTURE_BYTES >> 20} MiB")
+    return BytesIO(raw)
 
 
 def _rgb(picture: Image.Image) -> Image.Image:
