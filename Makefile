@@ -65,8 +65,11 @@ test-slow: setup
 chaos: setup
 	.venv/bin/clusterctl chaos --faults 200 --seed 1 --phones 4..8 --minutes 240
 
+INPUTS = 1000000  # of `make fuzz`, over all boundaries
+
 fuzz: setup
 	CLUSTERCTL_FUZZ=30 $(PYTHON) -m pytest tests/security -m 'not lab'
+	$(PYTHON) -m tests.security.fuzzer --inputs $(INPUTS)
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

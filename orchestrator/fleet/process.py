@@ -55,11 +55,12 @@ class RemoteProcess:
             self._feed_error = error
             self.close()
 
-    def feed(self, chunks: Iterable[bytes], timeout: float | None) -> None:
-        """Send standard input and close it. It is no error if the command exits without reading everything."""
-        self.channel.settimeout(timeout)
+    def feed(self, chunks: Iterable[bytes], timeout: float) -> None:
+        """Send standard input and close it. It is no error if the command exits without reading everything, or if the
+        phone does not take it within `timeout` seconds in all: reading will report that."""
+        deadline = time.monotonic() + timeout
         for chunk in _split(chunks):
-            if not self._send(chunk):
+            if not self._send(chunk, deadline):
                 return
         self.channel.shutdown_write()
 
@@ -105,11 +106,14 @@ class RemoteProcess:
         request.add_string(command)
         self.transport._send_user_message(request)  # type: ignore[attr-defined]  # noqa: SLF001
 
-    def _send(self, chunk: bytes) -> bool:
-        try:
-            self.channel.sendall(chunk)
-        except OSError:  # closed by the peer, or timed out: reading will report it
-            return False
+    def _send(self, chunk: bytes, deadline: float) -> bool:
+        """Not `sendall`, whose time-out starts anew with every byte that the phone takes."""
+        while chunk:
+            self.channel.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                chunk = chunk[self.channel.send(chunk) :]
+            except OSError:  # closed by the peer, or timed out
+                return False
         return True
 
     def _drain(self) -> tuple[bytes, bytes]:

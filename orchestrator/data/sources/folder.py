@@ -275,11 +275,9 @@ def decode(path: Path, size: int) -> Images:
 
 def _read_bytes(path: Path) -> BytesIO:
     """Into memory: a decoder that asks a file for as many bytes as a header claims allocates them."""
-    with path.open("rb") as file:
-        raw = file.read(MAX_PICTURE_BYTES + 1)
-    if len(raw) > MAX_PICTURE_BYTES:
+    if path.stat().st_size > MAX_PICTURE_BYTES:
         raise ValueError(f"larger than {MAX_PICTURE_BYTES >> 20} MiB")
-    return BytesIO(raw)
+    return BytesIO(path.read_bytes())
 
 
 def _rgb(picture: Image.Image) -> Image.Image:

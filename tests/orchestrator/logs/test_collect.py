@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
+from orchestrator.logs import collect
 from orchestrator.logs.collect import CollectedLogs, collect_logs
 from orchestrator.logs.unpack import Limits
 from orchestrator.view.logs import as_document
@@ -148,3 +150,24 @@ def test_an_endless_stream_is_cut_off(tmp_path: Path) -> None:
     (outcome,) = result.outcomes
     assert outcome.value is not None
     assert "sends too much" in outcome.value.notes[-1]
+
+
+def test_what_has_arrived_survives_an_interruption_and_a_failed_merge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(Phones):
+        def map(self, task: Callable[[Any], Any], on_done: Any = None) -> Outcomes[Any]:
+            super().map(task, on_done)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect_logs(cast("Any", Interrupted(VALID, VALID)), RUN, tmp_path)
+    assert sorted(path.name for path in (tmp_path / RUN).iterdir()) == ["p1-01", "p1-02"]
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(collect, "write_merged_log", full)
+    with pytest.raises(OSError, match="No space"):
+        collect_logs(cast("Any", Phones(VALID, None)), RUN, tmp_path)
+    assert sorted(path.name for path in (tmp_path / RUN).iterdir()) == ["p1-01", "p1-02"]

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.logs import merged_log
 from orchestrator.logs.merged_log import read_line, write_merged_log
 from tests.orchestrator.launch.samples import event
 
@@ -82,3 +84,27 @@ def test_implausible_times_are_ignored() -> None:
     assert read_line(event("step", 1e300))[0] is None
     assert read_line(b"2999-01-01 00:00:00,000 far")[0] is None
     assert read_line(b"2026-99-99 00:00:00,000 nowhere")[0] is None
+
+
+def test_more_files_than_may_be_open_are_merged(tmp_path: Path) -> None:
+    """138 phones with four attempts have over 1500 files."""
+    names = [f"p1-{number:03}" for number in range(60)]
+    for index, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        for attempt in ("", ".1"):
+            (tmp_path / name / f"rank{attempt}.jsonl").write_bytes(event("step", 1769860800.0 + index, step=index) * 3)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 20, hard))
+    try:
+        assert write_merged_log(tmp_path, dict.fromkeys(names, "sw1:1")) == 60 * 2 * 3
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    merged = (tmp_path / "merged.log").read_text().splitlines()
+    assert merged == sorted(merged)
+
+
+def test_lines_longer_than_a_block_are_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "rank.log").write_bytes(b"x" * 9000 + b"\n\n" + b"y" * 3 + b"\n" + b"z" * 150_000)
+    lines = list(merged_log._lines(tmp_path / "rank.log", 4096))
+    assert [len(line) for line in lines] == [9000, 0, 3, 1 << 16, 1 << 16, 150_000 - (2 << 16)]
