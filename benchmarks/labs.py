@@ -49,9 +49,15 @@ class PhoneNamespace:
 
 @contextmanager
 def lab(
-    phones: int, switches: int = 1, rate: str = "1gbit", uplink: str | None = None, disk: str = DISK
+    phones: int,
+    switches: int = 1,
+    rate: str = "1gbit",
+    uplink: str | None = None,
+    disk: str = DISK,
+    *,
+    provisioned: bool = True,
 ) -> Iterator[None]:
-    """A provisioned lab in its own state directory, independent of any lab that is already running."""
+    """A lab in its own state directory, independent of any lab that is already running."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the finally block runs
     state = tempfile.mkdtemp(prefix="cctl-bench-")
     os.environ["CLUSTERCTL_STATE"] = state
@@ -59,7 +65,8 @@ def lab(
     network = ("--switches", str(switches), "--rate", rate, "--uplink", uplink or rate)
     try:
         clusterctl("lab", "up", "--phones", str(phones), *network, "--disk", disk)
-        clusterctl("provision")
+        if provisioned:
+            clusterctl("provision")
         yield
     finally:
         clusterctl("lab", "down", "--force")

@@ -191,11 +191,14 @@ def runs(_: argparse.Namespace) -> int:
 
 
 def train(arguments: argparse.Namespace) -> int:
+    from phone_agent.contract.startup import StartupPhase
     from phone_agent.device import affinity
     from phone_agent.job import run_directory
+    from phone_agent.job.startup_log import StartupLog
     from phone_agent.train import device_config
 
     directory = run_directory.find(arguments.run_id, arguments.attempt)
+    StartupLog(directory).enter(StartupPhase.IMPORTING)
     spec = run_directory.read_spec(directory)
     phone = run_directory.own_phone(spec, os.environ)
     spec = device_config.fall_back_to_cpu(spec, phone, run_directory.run_of(directory))

@@ -17,12 +17,15 @@ from orchestrator.text import one_line
 from phone_agent.contract.committed_step import CommittedStep
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.replies import RunProbe
+from phone_agent.contract.startup import StartupPhase
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
 
 PROBE_S = 6.0
 TERMINATE_S = 15.0
+_PER_PHONE_S = 0.1  # this computer is slower with many phones at the same time
+_MOST_AT_ONCE = 64
 MIN_DISK_MB = 20.0  # a phone with less cannot even write its log
 _LOGIN_PHASES = frozenset({Phase.BANNER, Phase.KEX, Phase.AUTH, Phase.HOSTKEY})  # the phone is on the network
 _STUCK = frozenset({"T", "t", "D"})  # process states: stopped, traced, in uninterruptible sleep
@@ -45,6 +48,9 @@ class Probe:
     ranks: int = 0  # processes
     frozen: bool = False
     progressing: bool = False  # a rank uses the CPU
+    cpu_s: float = 0.0  # of the rank since it started
+    phase: StartupPhase | None = None  # of the rank; None: it has not started
+    phase_expected_s: float = 0.0  # roughly, on a fast phone
     in_memory: tuple[CommittedStep, ...] = ()
     checkpoint_step: int = 0  # of the newest checkpoint file, which may be damaged; 0: there is none
     disk_mb: float | None = None
@@ -59,6 +65,15 @@ class Probe:
     def unreachable(self) -> bool:
         """As far as this computer can see, the phone is not on the network."""
         return not self.answered and not self.sshd_down and not self.agent_failed
+
+    @property
+    def timed_out(self) -> bool:
+        return self.code is ErrorCode.TIMED_OUT
+
+    @property
+    def rank_ended(self) -> bool:
+        """The rank has started, and does not run any more."""
+        return self.answered and self.phase is not None and not self.ranks
 
     @property
     def disk_full(self) -> bool:
@@ -88,9 +103,10 @@ class Probe:
 
 def probe_phones(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, find_killer: bool = False) -> tuple[Probe, ...]:
     """`find_killer`: also search the Android log for what killed the rank, which takes longer."""
-    flags = ("--logcat",) if find_killer else ()
+    phones = tuple(phones)
+    flags, limit_s = ("--logcat",) if find_killer else (), _limit_s(PROBE_S, phones)
     outcomes = fleet.map(
-        lambda phone: agent.call(phone, RunProbe, "probe", run_id, *flags, timeout=PROBE_S), phones, probe_first=True
+        lambda phone: agent.call(phone, RunProbe, "probe", run_id, *flags, timeout=limit_s), phones, probe_first=True
     )
     return _probes(outcomes)
 
@@ -100,9 +116,11 @@ def terminate(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, free_memory
 
     Raises LeaseHeldError when another computer supervises the run.
     """
+    phones = tuple(phones)
+    limit_s = _limit_s(TERMINATE_S, phones)
     flags = ("--holder", host_identity(), *(("--discard-state",) if free_memory else ()))
     outcomes = fleet.map(
-        lambda phone: agent.call(phone, RunProbe, "cleanup", run_id, *flags, timeout=TERMINATE_S),
+        lambda phone: agent.call(phone, RunProbe, "cleanup", run_id, *flags, timeout=limit_s),
         phones,
         probe_first=True,
     )
@@ -111,6 +129,10 @@ def terminate(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, free_memory
         if probe.code is ErrorCode.LEASE_HELD:
             raise LeaseHeldError(probe.error or "", remedy=f"clusterctl attach {run_id}")
     return probes
+
+
+def _limit_s(one_phone_s: float, phones: Sequence[Phone]) -> float:
+    return one_phone_s + _PER_PHONE_S * min(len(phones), _MOST_AT_ONCE)
 
 
 def _probes(outcomes: Outcomes[RunProbe]) -> tuple[Probe, ...]:
@@ -126,6 +148,9 @@ def _read_outcome(outcome: Outcome[RunProbe]) -> Probe:
         ranks=len(reply.ranks),
         frozen=any(rank.state in _STUCK and not rank.progressing for rank in reply.ranks),
         progressing=any(rank.progressing for rank in reply.ranks),
+        cpu_s=sum(rank.cpu_s for rank in reply.ranks),
+        phase=reply.phase,
+        phase_expected_s=reply.phase_expected_s,
         in_memory=tuple(CommittedStep(*held) for held in reply.held_steps),
         checkpoint_step=reply.checkpoint_step,
         disk_mb=reply.disk_mb,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 30.0  # without a run to supervise, before the process ends
+IDLE_S = 30.0  # without a run to supervise and without a launch, before the process ends
 POLL_S = 0.5  # for new runs
 HEARTBEAT_S = 5.0
 PAUSES_S = (2.0, 5.0, 15.0, 60.0)  # before the supervision of a run that failed is tried again
@@ -70,7 +70,7 @@ class SupervisorProcess:
             for run_id in self._unfinished():
                 self._supervise(run_id)
             self._threads = {run_id: thread for run_id, thread in self._threads.items() if thread.is_alive()}
-            if self._threads:
+            if self._threads or launch_in_progress(self._state):
                 idle_since = time.monotonic()
             self._write_status()
             time.sleep(POLL_S)

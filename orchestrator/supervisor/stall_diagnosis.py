@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from orchestrator.records.causes import Cause
@@ -11,25 +11,35 @@ from orchestrator.supervisor.probe import Probe
 from phone_agent.contract.schema import RankSpec, RunSpec
 
 
-def diagnose_stall(spec: RunSpec, probes: Sequence[Probe], *, first_probe: bool = True) -> Diagnosis | None:
+def diagnose_stall(
+    spec: RunSpec,
+    probes: Sequence[Probe],
+    *,
+    first_probe: bool = True,
+    starting: bool = False,
+    quiet: Collection[str] = (),
+) -> Diagnosis | None:
     """Why a run has stopped reporting, or None if every rank is alive and may be making progress.
 
     Rules in order of certainty: unreachable phone, missing rank, full disk on the head phone, frozen rank. A phone
-    keeps training without its sshd, so a stopped sshd is no cause.
+    keeps training without its sshd, so a stopped sshd is no cause. `starting`: there was no step yet. `quiet`: phones
+    whose ranks show no sign of life since the last probe.
     """
     by_phone = {probe.phone.name: probe for probe in probes}
 
-    # A slow agent may fail one probe, so its failure counts only from the second probe on.
+    # A slow agent may fail one probe, so its failure counts only from the second probe on. While ranks start, the
+    # phones are busy, and an agent may be slow every time.
     unreachable = [
         rank
         for rank in spec.ranks
-        if by_phone[rank.phone].unreachable or (by_phone[rank.phone].agent_failed and not first_probe)
+        if by_phone[rank.phone].unreachable
+        or (by_phone[rank.phone].agent_failed and not first_probe and not (starting and by_phone[rank.phone].timed_out))
     ]
     if unreachable:
         return _diagnose_phone(unreachable[0], by_phone[unreachable[0].phone])
 
     # Several missing ranks at the first probe usually mean that mpirun is shutting down and will report why.
-    missing = [rank for rank in spec.ranks if by_phone[rank.phone].answered and not by_phone[rank.phone].ranks]
+    missing = [rank for rank in spec.ranks if by_phone[rank.phone].rank_ended]
     if missing and (len(missing) == 1 or not first_probe):
         return Diagnosis(Cause.RANK_MISSING, missing[0])
 
@@ -39,7 +49,8 @@ def diagnose_stall(spec: RunSpec, probes: Sequence[Probe], *, first_probe: bool 
         return replace(_diagnose_phone(head, by_phone[head.phone]), certain=True)
 
     # If no rank is progressing, all may be waiting for the same slow disk.
-    frozen = [rank for rank in spec.ranks if by_phone[rank.phone].frozen]
+    # A rank that starts may wait for its disk, or be stopped for a moment where Android throttles the phone.
+    frozen = [rank for rank in spec.ranks if by_phone[rank.phone].frozen and not (starting and rank.phone not in quiet)]
     if frozen and any(probe.progressing for probe in probes):
         return Diagnosis(Cause.RANK_FROZEN, frozen[0], certain=True)
     return None

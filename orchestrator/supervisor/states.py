@@ -20,6 +20,7 @@ from orchestrator.records.checkpoints import CheckpointSearch
 from orchestrator.records.incidents import IncidentKind
 from orchestrator.records.record import RunRecord
 from orchestrator.supervisor.diagnosis import Diagnosis
+from orchestrator.supervisor.life_signs import LifeSigns
 from orchestrator.supervisor.probe import Probe
 from orchestrator.supervisor.restart_policy import FailureHistory
 from orchestrator.supervisor.resume_point import ResumePoint
@@ -47,6 +48,7 @@ class Following:
     yielding: bool = False  # the attempt was asked to end so that phones can rejoin
     fault_seen_at: float | None = None  # first sign of a fault since the last event, on the monotonic clock
     unreachable: tuple[Probe, ...] = ()  # phones that a probe since the last event did not reach
+    signs: LifeSigns = field(default_factory=LifeSigns)  # of the ranks of this attempt
 
 
 class Question(Enum):
@@ -116,6 +118,7 @@ class PhonesProbed:
     last_event_at: float
     step_overdue: bool
     first_probe: bool  # since the last step
+    usual_step_s: float | None = None  # None: there was no step in this attempt
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Supervisor:
         )
         self._recorder = EventRecorder(self._store, record, self._puller)
         self._timing = RecoveryTiming()
-        self._step_timeout = StepTimeout()
+        self._step_timeout = StepTimeout(len(spec.ranks))
         self._last_event_at = self._saved_at = time.monotonic()
 
     @property
@@ -210,7 +210,8 @@ class Supervisor:
     def _follow_attempt(self) -> None:
         """Return when the newest attempt has ended or is abandoned."""
         record, context = self.record, self._context
-        self._step_timeout = StepTimeout()
+        self._step_timeout = StepTimeout(len(self.spec.ranks))
+        self._last_event_at = time.monotonic()  # the time between two attempts does not count
         self.progress.error = None  # of an earlier attempt: this one may end before it reports its start
         lost = lost_phones(record, self._fleet.phones)
         self._rejoin = RejoinMonitor(self._fleet, record.run_id, lost, context.history)
@@ -242,7 +243,7 @@ class Supervisor:
         elif event.kind not in FOLLOWER_EVENTS:
             self._dispatch_in_stream(states.RunReported())
         if event.kind in _LAST_EVENTS:
-            self._step_timeout = StepTimeout()
+            self._step_timeout = StepTimeout(len(self.spec.ranks))
         if time.monotonic() - self._saved_at > SAVE_EVERY_S:
             self._save()
         if event.kind == "heartbeat":
@@ -272,7 +273,12 @@ class Supervisor:
         probes = probe_phones(self._fleet, self.record.run_id, phones)
         timeout = self._step_timeout
         return states.PhonesProbed(
-            probes, self.progress.step, self._last_event_at, timeout.expired, first_probe=not timeout.backed_off
+            probes,
+            self.progress.step,
+            self._last_event_at,
+            timeout.expired,
+            first_probe=not timeout.backed_off,
+            usual_step_s=timeout.usual_step_s,
         )
 
     def _request_yield(self, phones: tuple[Phone, ...]) -> states.YieldAccepted | None:

@@ -14,6 +14,7 @@ from orchestrator.records.checkpoints import CheckpointSearch
 from orchestrator.records.incidents import IncidentKind
 from orchestrator.supervisor import stall_diagnosis, states
 from orchestrator.supervisor.diagnosis import Diagnosis
+from orchestrator.supervisor.life_signs import diagnose_hang, stall_limit_s
 from orchestrator.supervisor.restart_policy import (
     NoRestart,
     describe_lost_state,
@@ -35,7 +36,6 @@ from orchestrator.supervisor.states import (
 )
 from phone_agent.contract.committed_step import CommittedStep
 
-STALL_S = 300.0  # without an event, although every rank is alive
 QUORUM_S = 45.0  # to wait for phones if too few answer: a switch may just have restarted
 QUORUM_PROBE_S = 3.0  # between two rounds of that
 WAITING_PROBE_S = 15.0  # between two rounds once the run is interrupted
@@ -116,8 +116,9 @@ def _while_diagnosing(state: Diagnosing, event: SupervisorEvent, now: float) -> 
     match event:
         case states.PhonesProbed():
             unreachable = tuple(probe for probe in event.probes if probe.unreachable)
-            following = replace(following, unreachable=unreachable)
-            failure = _diagnose_probes(state, event, now)
+            signs = following.signs.after(event.probes, now)
+            following = replace(following, unreachable=unreachable, signs=signs)
+            failure = _diagnose_probes(replace(state, following=following), event, now)
             if failure is None:
                 return following, (states.BackOff(),) if state.question is states.Question.STEP_OVERDUE else ()
             return _detected(following, failure, now)
@@ -139,9 +140,14 @@ def _diagnose_probes(state: Diagnosing, event: states.PhonesProbed, now: float) 
         return stall_diagnosis.diagnose_lost_head(
             spec, event.probes, step_overdue=event.step_overdue and not unreported
         )
-    failure = stall_diagnosis.diagnose_stall(spec, event.probes, first_probe=event.first_probe)
-    if failure is None and now - event.last_event_at > STALL_S:
-        return Diagnosis(Cause.NO_PROGRESS, detail=f"no progress for {STALL_S:.0f} s, although every rank is alive")
+    signs = state.following.signs
+    starting = event.usual_step_s is None
+    failure = stall_diagnosis.diagnose_stall(
+        spec, event.probes, first_probe=event.first_probe, starting=starting, quiet=signs.quiet(now)
+    )
+    silent_s = now - max(event.last_event_at, signs.newest)
+    if failure is None and silent_s > stall_limit_s(spec, signs, event.usual_step_s):
+        return diagnose_hang(spec, signs, silent_s)
     return failure
 
 

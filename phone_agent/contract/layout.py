@@ -48,6 +48,7 @@ STOP_FILE = "stop"  # on the head phone: the run was asked to stop, so its end i
 MPIRUN_LOG = "mpirun.log"  # on the head phone: what mpirun and all ranks printed
 EVENTS_FILE = "events.jsonl"  # on the head phone, written by rank 0: the progress of all ranks
 RANK_EVENTS_FILE = "rank.jsonl"  # on every phone: events of that rank
+STARTUP_FILE = "startup.jsonl"  # on every phone: when its rank entered each phase of its start-up
 RANK_LOG = "rank.log"  # on every phone: log of that rank
 TIMELINE_FILE = "timeline.jsonl"  # on every phone: what each thread did and when, written at the end
 YIELD_FILE = "yield"  # on the head phone: end the attempt after the current step; another attempt follows

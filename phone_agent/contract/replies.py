@@ -24,6 +24,7 @@ from phone_agent.contract.decode import (
 )
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.schema import DeviceConfig
+from phone_agent.contract.startup import StartupPhase
 
 OPENCL_DEVICE_TYPES = ("gpu", "accelerator", "cpu")
 SHA256 = r"[0-9a-f]{64}"
@@ -56,6 +57,7 @@ class Checkpoints:
 class RankProcess:
     state: Annotated[str, Size(1)]  # as in /proc/PID/stat
     progressing: bool
+    cpu_s: Seconds = 0.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class RunProbe:
     held_steps: tuple[tuple[Step, Count], ...]  # states in memory, each as step and attempt: CommittedStep
     checkpoint_step: Annotated[Step, Or(0)] = 0  # of the newest checkpoint file, which may be damaged; 0: there is none
     ranks: tuple[RankProcess, ...] = ()
+    phase: StartupPhase | None = None  # of the newest attempt's rank; None: it has not started
+    phase_expected_s: Seconds = 0.0
     disk_mb: Megabytes = None
     memory_mb: Megabytes = None
     killed_by: Annotated[Name | None, Or(None)] = None

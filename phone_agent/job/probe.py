@@ -13,6 +13,7 @@ from phone_agent.device import memory, process
 from phone_agent.job import run_directory
 from phone_agent.job import state as run_state
 from phone_agent.job.runs import rank_process
+from phone_agent.job.startup_log import read_phase
 from phone_agent.memckpt import client
 
 OBSERVE_S = 0.5  # to see whether a rank makes progress
@@ -25,9 +26,12 @@ def probe(run_id: str, *, logcat: bool = False) -> dict[str, Any]:
     run = run_directory.find(run_id)
     attempt = run_directory.newest(run)
     state = run_state.read(attempt)
+    phase = read_phase(attempt)
     return {
         "attempt": run_directory.number(attempt),
         "ranks": _ranks(run_id),
+        "phase": phase and phase[0],
+        "phase_expected_s": phase[1] if phase else 0.0,
         "state": state.state if state else None,
         "held_steps": client.held_steps(run),
         "memory_mb": memory.available_mb(),

@@ -39,7 +39,7 @@ from phone_agent.comm.world import World
 from phone_agent.contract.committed_step import CommittedStep
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.memckpt import replica
-from phone_agent.memckpt.client import START_TIMEOUT_S, CheckpointClient
+from phone_agent.memckpt.client import OPEN_TIMEOUT_S, CheckpointClient
 
 Array = NDArray[Any]
 STATISTICS = "statistics"
@@ -99,7 +99,7 @@ class MemoryCheckpointer:
         warn: Callable[[str], None],
     ) -> None:
         self._attempt, self._world, self._resume_from = attempt, world, resume_from
-        self._client = CheckpointClient(run, START_TIMEOUT_S)
+        self._client = CheckpointClient(run, OPEN_TIMEOUT_S)
         descriptor, kind = self._client.open(replica.signature(like, mapped), replica.size(like))
         self._replica = replica.Replica(descriptor, like, mapped)
         os.close(descriptor)

@@ -18,7 +18,7 @@ from phone_agent.contract.committed_step import CommittedStep
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.memckpt.server import MAX_LINE, short_path
 
-START_TIMEOUT_S = 20.0
+OPEN_TIMEOUT_S = 20.0  # for the server to allocate its memory
 TIMEOUT_S = 5.0
 MPI_VARIABLES = ("OMPI_", "PMIX_", "ORTE_")  # environment variables that make a process look like a rank
 
@@ -111,7 +111,7 @@ def ensure_server(run: Path) -> None:
         return
     environment = {name: value for name, value in os.environ.items() if not name.startswith(MPI_VARIABLES)}
     with (run / layout.MEMCKPT_LOG).open("ab") as log:
-        subprocess.Popen(
+        server = subprocess.Popen(
             [sys.executable, "-m", "phone_agent", "memckpt-server", run.name],
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -119,7 +119,11 @@ def ensure_server(run: Path) -> None:
             stderr=log,
             start_new_session=True,  # so that killing the rank's process group does not kill the server
         )
-    if not _wait(lambda: is_running(run), START_TIMEOUT_S):
+    # No limit while it starts: on a busy phone this takes a while, and the host diagnoses a rank that hangs here.
+    while server.poll() is None and not is_running(run):
+        time.sleep(0.02)
+    # If it has exited, it may have found another one that is about to listen.
+    if not _wait(lambda: is_running(run), TIMEOUT_S):
         raise CheckpointServerError(f"cannot start the in-memory checkpoint server: see {run / layout.MEMCKPT_LOG}")
 
 

@@ -17,6 +17,7 @@ from phone_agent.comm.reducer import Reducer, StatefulReducer, make_reducer
 from phone_agent.comm.world import World
 from phone_agent.contract.choices import GPU_BACKENDS
 from phone_agent.contract.schema import DeviceConfig, RunSpec
+from phone_agent.contract.startup import StartupPhase
 from phone_agent.data import Dataset, open_dataset
 from phone_agent.data.prefetch import open_source
 from phone_agent.data.sampling import Source
@@ -127,17 +128,21 @@ class TrainerBuilder:
         world: World,
         report: ReportStep,
         warn: Callable[[str], None],
+        on_phase: Callable[[StartupPhase], None] = lambda _: None,
         *,
         checkpointing: bool = False,
     ) -> None:
         self._run, self._spec, self._threads, self._world = run, spec, threads, world
-        self._report, self._warn = report, warn
+        self._report, self._warn, self._on_phase = report, warn, on_phase
         self._own = own_rank(spec, world)
+        on_phase(StartupPhase.OPENING_DATA)
         batches = [rank.batch for rank in spec.ranks]
         self._dataset = open_dataset(spec.data, spec.seed, batches, self._own.rank, warn=warn)
         self._exact = make_collective("ring", world)
         self._graph = initial_state.build_graph(run, spec)
+        on_phase(StartupPhase.MEASURING_LINKS)
         self._collective_config = _autotune(spec, world, self._graph)
+        on_phase(StartupPhase.PLANNING)
         self._device = config_for(spec, self._own.phone)
         self._mapped = _mapped_buffers(self._device) if checkpointing else None
         # Evaluated once: later, a part of it is in use.
@@ -146,6 +151,7 @@ class TrainerBuilder:
     def build(self) -> Trainer:
         own, spec, world, exact = self._own, self._spec, self._world, self._exact
         planned = self._plan_memory(self._options)
+        self._on_phase(StartupPhase.LOADING_STATE)
         computing = get_backend(self._device.backend)
         state = initial_state.initial_state(self._run, spec, self._graph, own.rank, exact.allreduce)
         state.move(computing.array)
@@ -165,6 +171,7 @@ class TrainerBuilder:
         recovery = resume(
             self._run, spec, self._graph, state, optimizer, reducer_buffers, world, exact.allreduce, checkpointer
         )
+        self._on_phase(StartupPhase.COMPILING)
         overlap = self._start_overlap(state, learning, recovery, timeline)
         monitor = Monitor()
         first = balancer.micro_batches(1)

@@ -23,12 +23,15 @@ from phone_agent.contract.dataset_manifest import ManifestError
 from phone_agent.contract.errors import AgentError, ErrorCode, code_of, describe
 from phone_agent.contract.schema import RunSpec
 from phone_agent.contract.shards import ShardError
+from phone_agent.contract.startup import StartupPhase
 from phone_agent.data import open_test
 from phone_agent.data.sampling import Normalizer
 from phone_agent.device import affinity, process
 from phone_agent.job import run_directory
+from phone_agent.job.startup_log import StartupLog
 from phone_agent.memckpt import client
 from phone_agent.memckpt.checkpointer import MemoryCheckpointer
+from phone_agent.nn.plan.memory_plan import estimate_compute_s
 from phone_agent.train import checkpoint, device_config, evaluate, progress
 from phone_agent.train.builder import TrainerBuilder
 from phone_agent.train.events import ConditionEvents, EventLog, location
@@ -48,9 +51,12 @@ def run(directory: Path, spec: RunSpec, threads: int) -> int:
     """Train. On failure write the reason to rank.log, the event files and mpirun's log, then abort all ranks."""
     logging.Formatter.converter = time.gmtime  # the host merges the logs of all phones by time
     logging.basicConfig(filename=directory / layout.RANK_LOG, level=logging.INFO, format="%(asctime)s %(message)s")
+    startup = StartupLog(directory)
+    startup.enter(StartupPhase.STARTING_CHECKPOINT_SERVER)
     np.seterr(all="ignore")  # divergence is reported as an error of its own
     client.stop_other_servers(run_directory.run_of(directory))
     client.ensure_server(run_directory.run_of(directory))
+    startup.enter(StartupPhase.CONNECTING)
     world = open_world()
     with abort_all_on_error(world), _event_log(directory, spec, world) as events:
         watchdog.call_before_exit(
@@ -97,8 +103,9 @@ class RankRun:
         self._metrics = RunMetrics(spec, world, events)
         self._conditions = ConditionEvents(spec.ranks, world.rank, events)
         self._run, self._last = run_directory.run_of(directory), spec.steps
+        self._startup = StartupLog(directory)
         self._trainer = TrainerBuilder(
-            self._run, spec, threads, world, self._report_step, self._warn, checkpointing=True
+            self._run, spec, threads, world, self._report_step, self._warn, self._startup.enter, checkpointing=True
         ).build()
         checkpoint.remove_after(self._run, spec.resume.step)
         saves = world.rank in checkpoint.checkpoint_ranks([rank.switch for rank in spec.ranks])
@@ -114,7 +121,11 @@ class RankRun:
         try:
             if trainer.recovery.step:
                 self._after_step(trainer.recovery.step)  # the attempt before may have been killed in the middle of it
-            for step in trainer.loop.run(trainer.recovery.step + 1, self._spec.steps):
+            first = trainer.recovery.step + 1
+            self._startup.enter(StartupPhase.FIRST_STEP, expected_s=self._estimate_step_s())
+            for step in trainer.loop.run(first, self._spec.steps):
+                if step == first:
+                    self._startup.enter(StartupPhase.TRAINING)
                 self._after_step(step)
                 if self._ends_after(step):
                     break
@@ -131,6 +142,7 @@ class RankRun:
 
     def _start(self) -> None:
         """Check that all ranks start from the same weights, and warn about phones that are needlessly slow."""
+        self._startup.enter(StartupPhase.SYNCHRONIZING)
         compute, state = self._trainer.compute, self._trainer.compute.state
         resumed = bool(self._trainer.recovery.step)
         checksum = 0 if resumed else zlib.crc32(state.statistics.data, zlib.crc32(state.values.data))
@@ -143,6 +155,10 @@ class RankRun:
         self._write_start_event(micro_batches, ", ".join(names))
         self._events.write("comm_plan", **asdict(self._trainer.communication.config))
         self._warn_about_phones(demoted, counts, fallbacks)
+
+    def _estimate_step_s(self) -> float:
+        mean_batch = -(-self._spec.global_batch // self._world.size)  # planned already, for the autotuning
+        return estimate_compute_s(self._trainer.compute.graph, mean_batch)
 
     def _write_start_event(self, micro_batches: int, backend: str) -> None:
         spec, compute, recovery = self._spec, self._trainer.compute, self._trainer.recovery

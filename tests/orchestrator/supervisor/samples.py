@@ -9,6 +9,7 @@ from orchestrator.records.causes import Cause
 from orchestrator.records.record import RunRecord
 from orchestrator.supervisor.diagnosis import Diagnosis
 from orchestrator.supervisor.probe import Probe
+from phone_agent.contract.startup import StartupPhase
 from tests.orchestrator.launch.samples import phones, spec
 
 SPEC = spec(4, switches=2)
@@ -23,7 +24,12 @@ def record(**changes: Any) -> RunRecord:
 
 
 def training() -> tuple[Probe, ...]:
-    return tuple(Probe(phone, ranks=1, progressing=True) for phone in FOUR)
+    return tuple(Probe(phone, ranks=1, progressing=True, phase=StartupPhase.TRAINING) for phone in FOUR)
+
+
+def ended() -> tuple[Probe, ...]:
+    """Every phone answers, and its rank has ended."""
+    return tuple(Probe(phone, phase=StartupPhase.TRAINING) for phone in FOUR)
 
 
 def idle() -> tuple[Probe, ...]:

@@ -122,10 +122,12 @@ def test_a_run_that_is_being_staged_belongs_to_its_launch(
         store.save(replace(record, state="failed"))
 
     supervise_with(monkeypatch, supervise)
+    process = threading.Thread(target=SupervisorProcess(state).run, daemon=True)
     with launch_lock(state):
-        SupervisorProcess(state).run()
-        assert seen == []
-    SupervisorProcess(state).run()
+        process.start()
+        process.join(5 * module.IDLE_S)
+        assert (process.is_alive(), seen) == (True, []), "the launch relies on the process, however long it takes"
+    process.join(30)
     assert seen == [record.run_id], "the launch has died"
 
 

@@ -10,7 +10,9 @@ from orchestrator.records.causes import Cause
 from orchestrator.supervisor.diagnosis import Diagnosis, diagnose_failure
 from orchestrator.supervisor.probe import Probe
 from orchestrator.supervisor.stall_diagnosis import diagnose_lost_head, diagnose_stall, refine_diagnosis
-from tests.orchestrator.supervisor.samples import FOUR, KILLED, SPEC, idle, training, unreachable
+from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.startup import StartupPhase
+from tests.orchestrator.supervisor.samples import FOUR, KILLED, SPEC, ended, idle, training, unreachable
 
 SIGKILL = "mpirun noticed that process rank 2 with PID 0 on node x exited on signal 9 (Killed).\n"
 NO_MESSAGE = Diagnosis(Cause.UNKNOWN)
@@ -31,7 +33,8 @@ def full_disk(name: str, probes: tuple[Probe, ...]) -> tuple[Probe, ...]:
     ("probe", "expected"),
     [
         (Probe(FOUR[2], "timed out"), (Cause.PHONE_UNREACHABLE, "p2-01")),
-        (Probe(FOUR[2], ranks=0), (Cause.RANK_MISSING, "p2-01")),
+        (Probe(FOUR[2], phase=StartupPhase.TRAINING), (Cause.RANK_MISSING, "p2-01")),
+        (Probe(FOUR[2]), None),  # mpirun has not started the rank yet
         (Probe(FOUR[2], ranks=1, frozen=True), (Cause.RANK_FROZEN, "p2-01")),
         (Probe(FOUR[2], "connection refused", sshd_down=True), None),
         (Probe(FOUR[2], ranks=1, progressing=True), None),
@@ -44,7 +47,7 @@ def test_one_bad_phone_explains_a_stall(probe: Probe, expected: tuple[Cause, str
 
 def test_several_missing_ranks_count_only_from_the_second_probe_on() -> None:
     """mpirun ends all ranks when one is killed, and will report which."""
-    probes = [training()[0], Probe(FOUR[1]), Probe(FOUR[2]), Probe(FOUR[3], ranks=1)]
+    probes = [training()[0], *ended()[1:3], Probe(FOUR[3], ranks=1)]
     assert diagnose_stall(SPEC, probes) is None
     assert found(diagnose_stall(SPEC, probes, first_probe=False)) == (Cause.RANK_MISSING, "p1-02")
 
@@ -55,6 +58,19 @@ def test_a_failing_agent_counts_only_from_the_second_probe_on() -> None:
     diagnosis = diagnose_stall(SPEC, probes, first_probe=False)
     assert diagnosis is not None
     assert diagnosis.headline == "p2-02 (sw2:2): agent failed: timed out after 6 s"
+
+
+def test_a_busy_agent_does_not_count_while_the_ranks_start() -> None:
+    busy = Probe(FOUR[3], "not done after 6 s", agent_failed=True, code=ErrorCode.TIMED_OUT)
+    assert diagnose_stall(SPEC, [*training()[:3], busy], first_probe=False, starting=True) is None
+    assert diagnose_stall(SPEC, [*training()[:3], busy], first_probe=False) is not None
+
+
+def test_a_stopped_rank_that_starts_is_frozen_only_without_a_sign_of_life() -> None:
+    stopped = Probe(FOUR[3], ranks=1, frozen=True, phase=StartupPhase.COMPILING)
+    probes = [*training()[:3], stopped]
+    assert diagnose_stall(SPEC, probes, starting=True) is None
+    assert found(diagnose_stall(SPEC, probes, starting=True, quiet={"p2-02"})) == (Cause.RANK_FROZEN, "p2-02")
 
 
 def test_a_full_disk_explains_a_stall_only_on_the_head_phone() -> None:

@@ -53,9 +53,9 @@ from orchestrator.supervisor.states import (
     TerminateAttempt,
     YieldAccepted,
 )
-from orchestrator.supervisor.transition import QUORUM_S, STALL_S, UNREPORTED_STEPS, WAITING_PROBE_S, transition
+from orchestrator.supervisor.transition import QUORUM_S, UNREPORTED_STEPS, WAITING_PROBE_S, transition
 from phone_agent.contract.committed_step import CommittedStep
-from tests.orchestrator.supervisor.samples import FOUR, KILLED, SPEC, idle, record, training, unreachable
+from tests.orchestrator.supervisor.samples import FOUR, KILLED, SPEC, ended, idle, record, training, unreachable
 
 NOW = 1000.0
 CONTEXT = RunContext(record(), SPEC)
@@ -121,9 +121,9 @@ def decide(state: State, event: SupervisorEvent) -> tuple[State, list[type[Actio
         # Diagnosing a stall
         (stalled(), probed(*training()), Following, [BackOff]),
         (stalled(), probed(*unreachable("p2-01", others=training())), Recovering, "restart"),
-        (stalled(), probed(*training(), last_event_at=NOW - STALL_S - 1), Recovering, "restart"),
-        (stalled(), probed(*idle()), Following, [BackOff]),  # mpirun is shutting down
-        (stalled(), probed(*idle(), first_probe=False), Recovering, "restart"),
+        (stalled(), probed(*ended()), Following, [BackOff]),  # mpirun is shutting down
+        (stalled(), probed(*ended(), first_probe=False), Recovering, "restart"),
+        (stalled(), probed(*idle(), first_probe=False), Following, [BackOff]),  # the ranks have not started yet
         # Diagnosing a broken stream
         (stalled(Question.STREAM_BROKEN), probed(*training()), Following, []),
         (stalled(Question.STREAM_BROKEN), probed(*unreachable("p1-01", others=training())), Recovering, "restart"),
