@@ -64,23 +64,19 @@ def push_data(
 def stage_run(context: LaunchContext, spec: RunSpec, initial_state: InitialState) -> None:
     """Puts the files of an attempt on its phones. The run must be recorded already."""
     phones = context.phones_of(spec)
-    hosts = hostfile(phones)
+    directory = layout.attempt_dir(spec.run_id, spec.attempt)
+    document = spec.to_json().encode()  # once: it lists all phones
 
     def stage(connection: PhoneConnection) -> int:
         initial_state.stage(connection, spec, Path(scratch))
-        return _stage_phone(connection, spec, hosts)
+        connection.put(document, directory / layout.RUN_FILE)
+        if connection.phone == phones[0]:
+            connection.put(hostfile(phones).encode(), directory / layout.HOSTFILE)
+        return 1
 
     with tempfile.TemporaryDirectory(prefix="clusterctl-run-") as scratch:
         outcomes = context.fleet.map(stage, phones, on_done=context.counter("staging on", len(phones)))
     _raise_failures(context, outcomes)
-
-
-def _stage_phone(connection: PhoneConnection, spec: RunSpec, hosts: str) -> int:
-    """Returns the number of files."""
-    directory = layout.attempt_dir(spec.run_id, spec.attempt)
-    connection.put(spec.to_json().encode(), directory / layout.RUN_FILE)
-    connection.put(hosts.encode(), directory / layout.HOSTFILE)
-    return 2
 
 
 def _raise_failures(context: LaunchContext, outcomes: Outcomes[int]) -> None:

@@ -39,7 +39,7 @@ def attempt_name(attempt: int) -> str:
 # Files of an attempt.
 RUN_FILE = "run.json"  # RunSpec: the same on every phone
 LAUNCH_FILE = "launch.json"  # LaunchSpec: on the head phone, how to start mpirun
-HOSTFILE = "hostfile"
+HOSTFILE = "hostfile"  # on the head phone
 DAEMONS = "daemons"  # on the head phone: the daemons that mpirun asked for, one file per address
 RECORD_DAEMON = "record-daemon.sh"  # in DAEMONS: mpirun calls it instead of ssh
 STATE_FILE = "state.json"  # on the head phone: starting, running, done, failed, stopped; pid, exit code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from statistics import mean
 
 from phone_agent.contract.files import read_int, read_text
 from phone_agent.device.system import DEFAULT_PATHS, SystemPaths
@@ -60,7 +59,7 @@ def frequency_mhz(paths: SystemPaths = DEFAULT_PATHS) -> tuple[int | None, int |
 
 def _mean_mhz(kilohertz: list[int | None]) -> int | None:
     known = [value for value in kilohertz if value]
-    return round(mean(known) / 1000) if known else None
+    return round(sum(known) / len(known) / 1000) if known else None
 
 
 def _speed(core: int, paths: SystemPaths) -> int:

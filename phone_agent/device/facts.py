@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import re
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +67,8 @@ def openmpi_version() -> str | None:
 
 
 def _package_version(name: str) -> str | None:
+    from importlib import metadata  # slow to import, and telemetry does not need it
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

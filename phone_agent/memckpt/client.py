@@ -122,6 +122,7 @@ def ensure_server(run: Path) -> None:
     # No limit while it starts: on a busy phone this takes a while, and the host diagnoses a rank that hangs here.
     while server.poll() is None and not is_running(run):
         time.sleep(0.02)
+    server.returncode = 0  # it outlives this process; suppress Popen's warning about that
     # If it has exited, it may have found another one that is about to listen.
     if not _wait(lambda: is_running(run), TIMEOUT_S):
         raise CheckpointServerError(f"cannot start the in-memory checkpoint server: see {run / layout.MEMCKPT_LOG}")
