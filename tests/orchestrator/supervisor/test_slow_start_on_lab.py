@@ -64,7 +64,8 @@ def test_a_slow_first_step_is_not_a_failure(provisioned_lab4: TestLab) -> None:
 def test_a_rank_that_hangs_while_it_starts_is_named_with_its_phase(provisioned_lab4: TestLab) -> None:
     """Its process is stopped as soon as it exists."""
     lab, before = provisioned_lab4, runs_of(provisioned_lab4)
-    with impatient_supervisor(lab), lab.started(*LAUNCH, "--json") as process:
+    small = ("launch", "--data", "synthetic", "--steps", "2", "--json")
+    with impatient_supervisor(lab), lab.started(*small) as process:
         eventually(lambda: bool(runs_of(lab) - before))
         (run,) = runs_of(lab) - before
         startup = f".clusterctl/runs/{run.name}/startup.jsonl"
