@@ -21,7 +21,7 @@ class StartupLog:
 
     def enter(self, phase: StartupPhase, *, expected_s: float = 0.0) -> None:
         """`expected_s`: roughly how long the phase takes on a fast phone, if known."""
-        line = json.dumps({"phase": phase, "time": time.time(), "expected_s": round(expected_s, 3)})
+        line = json.dumps({"phase": phase, "time": time.time(), "expected_s": round(expected_s, 6)})
         with suppress(OSError), (self.directory / layout.STARTUP_FILE).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from phone_agent.contract import layout
+from phone_agent.contract.startup import StartupPhase
 from phone_agent.device import process
 from phone_agent.job import postmortem
 from phone_agent.job import state as run_state
@@ -84,6 +85,17 @@ def test_run_finishes_without_the_process_that_started_it(phone: Phone, stage: C
     listed = json.loads(phone.agent("runs").stdout)
     assert listed == [{"id": "run", "attempt": 0, "state": "done", "step": 3, "head": True}]
     assert json.loads(phone.agent("telemetry").stdout)["run"] == listed[0]
+
+
+def test_a_rank_records_the_phases_of_its_start(phone: Phone, stage: Callable[..., Path]) -> None:
+    directory = stage(*MPIRUN, "-np", "1", *AGENT, "train", "run")
+    assert json.loads(phone.agent("probe", "run").stdout)["phase"] is None
+    started(phone, "run")
+    followed(phone, "run")
+    log = [json.loads(line) for line in (directory / layout.STARTUP_FILE).read_text().splitlines()]
+    assert [entry["phase"] for entry in log] == list(StartupPhase)
+    assert next(entry["expected_s"] for entry in log if entry["phase"] == StartupPhase.FIRST_STEP) > 0
+    assert json.loads(phone.agent("probe", "run").stdout)["phase"] == StartupPhase.TRAINING
 
 
 def test_follow_resumes_from_an_offset(phone: Phone, stage: Callable[..., Path]) -> None:
