@@ -20,6 +20,7 @@ class Target(Enum):
     ANY_PHONE = "any phone of the run"
     HEAD_PHONE = "the head phone"
     HOST = "all processes of clusterctl on this computer"
+    RUN = "several phones, one after the other: see scenarios.py"
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,39 @@ CATALOG = (
         _KILLED | {Cause.SSHD_DOWN, Cause.LOST_CONTACT},
     ),
     Fault("throttling", "the phone computes at a third of its speed", _CONTINUES),
+    Fault(
+        "old holder returns",
+        "a phone was cut off; the others go on, then lose power",
+        _RESTARTS,
+        _UNREACHABLE,
+        Target.RUN,
+    ),
+    Fault(
+        "holder excluded",
+        "the only phone that kept its power has a full disk",
+        _RESTARTS,
+        _UNREACHABLE | {Cause.DISK_FULL},
+        Target.RUN,
+    ),
+    Fault(
+        "rejoin fails",
+        "a call fails while a phone rejoins, then a rank is killed",
+        _RESTARTS,
+        _UNREACHABLE,
+        Target.RUN,
+    ),
+    Fault(
+        "killed during resume",
+        "launch --resume; SIGKILL to a rank that starts",
+        _RESTARTS,
+        _KILLED | {Cause.RANK_FAILED, Cause.LOST_CONTACT},
+        Target.RUN,
+    ),
 )
 BY_NAME = {fault.name: fault for fault in CATALOG}
 
 
 def combinable_faults() -> tuple[Fault, ...]:
     """Faults that are injected two at once: those that disturb a run by themselves."""
-    return tuple(fault for fault in CATALOG if fault.effect is Effect.RESTARTS or fault.target is Target.HOST)
+    single = [fault for fault in CATALOG if fault.target is not Target.RUN]
+    return tuple(fault for fault in single if fault.effect is Effect.RESTARTS or fault.target is Target.HOST)

@@ -15,6 +15,7 @@ from orchestrator.chaos.faults import Revert, TargetPhone, inject, revert_all, s
 from orchestrator.chaos.outcome import InjectedFault, InjectionOutcome, RunOutcome
 from orchestrator.chaos.plan import Injection, PlannedFault, RunPlan
 from orchestrator.chaos.run_log import RunLog
+from orchestrator.chaos.scenarios import CHECKPOINT_EVERY, RESUMES, SCENARIOS, Stage, Staged
 from orchestrator.chaos.testbed import Testbed
 from orchestrator.errors import ClusterctlError
 from orchestrator.lab.client import wait_for_sshd
@@ -23,7 +24,7 @@ from orchestrator.records import checkpoints
 STEPS = 240
 HANG_S = 120.0  # without a step or an end, a run counts as hung
 _TRAINING = (
-    *("--model", "lenet", "--data", "synthetic", "--global-batch", "48", "--steps", str(STEPS)),
+    *("--model", "lenet", "--data", "synthetic", "--global-batch", "48"),
     # A low learning rate and smoothed labels: there is something to learn until the last step.
     *("--lr", "0.002", "--label-smoothing", "0.1"),
     # Fixed instead of autotuned, so that results can be compared bit by bit.
@@ -49,6 +50,7 @@ class _ActiveInjection:
     attempt: int
     step: int
     incidents: int  # that were recorded before
+    durable_step: int | None = None
 
     @property
     def must_restart(self) -> bool:
@@ -80,22 +82,40 @@ class _Run:
         self._names = tuple(phone.name for phone in self._testbed.phones(plan.phones))
         self._outcomes: list[InjectionOutcome] = []
         self._hung = False
+        # A run ends at each injection that resumes it
+        self._last_steps = [each.at_step for each in plan.injections if each.kind == RESUMES] + [STEPS]
 
     def carry_out(self) -> RunOutcome:
-        self._known = {record.run_id for record in self._testbed.store.all()}
-        flags = ("--seed", str(self._driver.seed), "--limit", ",".join(self._names))
-        watching = ("--json",) if self._plan.attached else ("--detach",)
-        self._command = self._testbed.start("launch", *_TRAINING, *_RECOVERY, *flags, *watching)
+        staged = any(planned.fault.target is Target.RUN for each in self._plan.injections for planned in each.faults)
+        saving = ("--checkpoint-every", str(CHECKPOINT_EVERY)) if staged else ()
+        run_id = self._launch(*_TRAINING, *saving, "--seed", str(self._driver.seed))
         try:
-            self._log = RunLog(self._testbed.store, self._await_run_id())
+            self._log = RunLog(self._testbed.store, run_id)
             for injection in self._plan.injections:
-                if not self._await(lambda injection=injection: self._is_due(injection)) or self._is_too_late:  # type: ignore[misc]
-                    break
-                self._carry_out_injection(injection)
+                due = self._await(lambda injection=injection: self._is_due(injection))  # type: ignore[misc]
+                if due and not self._is_too_late(injection):
+                    self._carry_out_injection(injection)
             self._await(lambda: False)
         finally:
             self._clean_up()
         return self._outcome()
+
+    def _launch(self, *flags: str) -> str:
+        """Start a run, and return its id."""
+        self._known = {record.run_id for record in self._testbed.store.all()}
+        watching = ("--json",) if self._plan.attached else ("--detach",)
+        flags = (*flags, *_RECOVERY, "--steps", str(self._last_steps[0]), "--limit", ",".join(self._names))
+        self._command = self._testbed.start("launch", *flags, *watching)
+        try:
+            return self._await_run_id()
+        except ClusterctlError:
+            self._command.kill()
+            raise
+
+    def _resume_run(self) -> None:
+        self._command.kill()
+        self._last_steps.pop(0)
+        self._log.continue_with(self._launch("--resume", self._log.run_id))
 
     def _await_run_id(self) -> str:
         deadline = time.monotonic() + HANG_S
@@ -122,12 +142,13 @@ class _Run:
         return False
 
     def _is_due(self, injection: Injection) -> bool:
+        if injection.kind == RESUMES:
+            return self._testbed.store.read(self._log.run_id).state == "done"
         return self._log.is_training and self._log.last_step >= injection.at_step
 
-    @property
-    def _is_too_late(self) -> bool:
+    def _is_too_late(self, injection: Injection) -> bool:
         """Whether the run would end before a fault could show."""
-        return self._log.last_step > STEPS - 2 * _FAULT_STEPS
+        return injection.kind != RESUMES and self._log.last_step > self._last_steps[0] - 2 * _FAULT_STEPS
 
     def _carry_out_injection(self, injection: Injection) -> None:
         active = self._inject_all(injection)
@@ -151,8 +172,10 @@ class _Run:
         for planned in sorted(injection.faults, key=lambda each: each.fault.target is Target.HOST):
             phone = self._choose_phone(planned, used)
             with suppress(ClusterctlError):  # the phone may have failed already
-                active.reverts.append(self._inject(planned, phone))
-                active.faults.append(InjectedFault(planned.fault, phone))
+                staged = self._inject(planned, phone)
+                active.reverts.append(staged.revert)
+                active.faults.extend(InjectedFault(planned.fault, victim) for victim in staged.victims)
+                active.durable_step = staged.durable_step
                 used.add(phone)
         return active
 
@@ -166,19 +189,25 @@ class _Run:
         name = self._names[planned.rank]
         return name if name in present else present[planned.rank % len(present)]
 
-    def _inject(self, planned: PlannedFault, phone: str) -> Revert:
-        if planned.fault.target is not Target.HOST:
-            return inject(planned.fault, TargetPhone(self._testbed, phone, self._log.run_id, self._log.attempt))
+    def _inject(self, planned: PlannedFault, phone: str) -> Staged:
+        fault, log = planned.fault, self._log
+        if fault.target is Target.RUN:
+            return SCENARIOS[fault.name](Stage(self._testbed, log, phone, self._await, self._resume_run))
+        if fault.target is Target.HOST:
+            self._kill_host(fault)
+            return Staged((phone,))
+        return Staged((phone,), revert=inject(fault, TargetPhone(self._testbed, phone, log.run_id, log.run_attempt)))
+
+    def _kill_host(self, fault: Fault) -> None:
         self._command.kill()
         self._testbed.kill_supervisor()
-        time.sleep(_HOST_AWAY_S[planned.fault.name])
-        if planned.fault.name == "host dies":
+        time.sleep(_HOST_AWAY_S[fault.name])
+        if fault.name == "host dies":
             self._testbed.start_supervisor()
         else:  # any command that shows runs starts it
             self._testbed.clusterctl("runs")
         if self._plan.attached:
             self._command = self._testbed.start("attach", self._log.run_id, "--json")
-        return lambda: None
 
     def _has_settled(self, active: _ActiveInjection) -> bool:
         """Whether the next attempt trains; or there was none, and the fault has lasted long enough."""
@@ -203,6 +232,7 @@ class _Run:
             phases,
             restarted=self._log.attempt > active.attempt,
             hung=hung,
+            durable_step=active.durable_step,
         )
 
     def _recovery(self, active: _ActiveInjection) -> tuple[float | None, Mapping[str, float]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from orchestrator.chaos.catalog import Effect
 from orchestrator.chaos.outcome import InjectionOutcome, RunOutcome
-from orchestrator.chaos.run_log import Incident
+from orchestrator.chaos.run_log import Incident, Step
 from phone_agent.contract import safetensors
 
 # Relative tolerances for runs whose phones changed, because float32 sums in another order round differently. A skipped
@@ -108,11 +108,19 @@ def _check_steps(outcome: RunOutcome) -> list[Violation]:
     """A reported step that is repeated had been lost."""
     last = 0
     for step in outcome.steps:
-        if step.number <= last:
+        if step.number <= last and not _may_be_repeated(step, outcome):
             message = f"step {step.number} was repeated after step {last} (attempt {step.attempt})"
             return [Violation(Invariant.NO_LOST_STEP, message)]
         last = step.number
     return []
+
+
+def _may_be_repeated(step: Step, outcome: RunOutcome) -> bool:
+    """After a power cut, the steps since the last checkpoint are computed again."""
+    return any(
+        injection.durable_step is not None and injection.at < step.received_at and step.number > injection.durable_step
+        for injection in outcome.injections
+    )
 
 
 def _check_losses(outcome: RunOutcome, reference: RunOutcome) -> list[Violation]:

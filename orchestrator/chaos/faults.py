@@ -65,8 +65,8 @@ def _has_netem(testbed: Testbed) -> bool:
 
 
 def inject(fault: Fault, target: TargetPhone) -> Revert:
-    """Inject the fault, and return how to revert it. Faults of the host are injected elsewhere."""
-    if fault.target is Target.HOST:
+    """Inject the fault, and return how to revert it. Only faults of a single phone."""
+    if fault.target in {Target.HOST, Target.RUN}:
         raise ValueError(fault.name)
     return _INJECTORS[fault.name](target)
 
@@ -80,18 +80,17 @@ def revert_all(testbed: Testbed) -> None:
             with suppress(ClusterctlError):
                 testbed.set(phone.name, assignment)
         with suppress(ClusterctlError):
-            target = TargetPhone(testbed, phone.name, "", 0)
-            _reshape(target, links.shaping_command(_cable(target), testbed.spec.config.rate))
+            restore_rate(TargetPhone(testbed, phone.name, "", 0))
 
 
 def _kill(target: TargetPhone) -> Revert:
     target.signal("KILL")
-    return _nothing
+    return nothing
 
 
 def _freeze(target: TargetPhone) -> Revert:
     target.signal("STOP")
-    return _nothing  # the recovery of the run ends the process
+    return nothing  # the recovery of the run ends the process
 
 
 def _power_off(target: TargetPhone) -> Revert:
@@ -105,22 +104,31 @@ def _flap(target: TargetPhone) -> Revert:
         time.sleep(FLAP_S)
         target.testbed.set(target.phone, "link=up")
         time.sleep(FLAP_S)
-    return _nothing
+    return nothing
+
+
+def limit_rate(target: TargetPhone, rate: str) -> None:
+    """Of the link to the phone."""
+    _reshape(target, links.shaping_command(_cable(target), rate))
+
+
+def restore_rate(target: TargetPhone) -> None:
+    limit_rate(target, target.testbed.spec.config.rate)
 
 
 def _slow_link(target: TargetPhone) -> Revert:
-    _reshape(target, links.shaping_command(_cable(target), SLOW_LINK))
-    return lambda: _reshape(target, links.shaping_command(_cable(target), target.testbed.spec.config.rate))
+    limit_rate(target, SLOW_LINK)
+    return lambda: restore_rate(target)
 
 
 def _corrupt(target: TargetPhone) -> Revert:
     _reshape(target, f"qdisc add dev {_cable(target)} root {' '.join(_NETEM)}")
-    return lambda: _reshape(target, links.shaping_command(_cable(target), target.testbed.spec.config.rate))
+    return lambda: restore_rate(target)
 
 
 def _limit_memory(target: TargetPhone) -> Revert:
     target.testbed.run_on_phone(target.phone, "bash", "-c", _LIMIT_MEMORY, "bash", target.rank_pid())
-    return _nothing  # the limit ends with the process
+    return nothing  # the limit ends with the process
 
 
 def _reap(target: TargetPhone) -> Revert:
@@ -143,7 +151,7 @@ def _setting(faulty: str, healthy: str) -> Callable[[TargetPhone], Revert]:
     return injector
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """There is nothing to revert."""
 
 

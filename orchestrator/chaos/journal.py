@@ -81,6 +81,7 @@ def _injection_document(outcome: InjectionOutcome) -> dict[str, Any]:
         "phases": dict(outcome.phases),
         "restarted": outcome.restarted,
         "hung": outcome.hung,
+        "durable_step": outcome.durable_step,
     }
 
 

@@ -29,6 +29,7 @@ class InjectionOutcome:
     phases: Mapping[str, float] = field(default_factory=dict)  # of the recovery, in seconds
     restarted: bool = False
     hung: bool = False
+    durable_step: int | None = None  # later steps may be computed again: see scenarios.Staged
 
 
 @dataclass(frozen=True)

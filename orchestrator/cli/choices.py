@@ -60,4 +60,8 @@ class Fault(StrEnum):
     CLOCK_JUMP = "clock jump"
     PHANTOM_REAPER = "phantom reaper"
     THROTTLING = "throttling"
+    OLD_HOLDER_RETURNS = "old holder returns"
+    HOLDER_EXCLUDED = "holder excluded"
+    REJOIN_FAILS = "rejoin fails"
+    KILLED_DURING_RESUME = "killed during resume"
     TWO_AT_ONCE = "two at once"

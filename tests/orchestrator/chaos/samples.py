@@ -11,6 +11,7 @@ from orchestrator.chaos.outcome import InjectedFault, InjectionOutcome, RunOutco
 from orchestrator.chaos.plan import RunPlan
 from orchestrator.chaos.run_log import Incident, Step
 from orchestrator.records.causes import Cause
+from orchestrator.records.incidents import IncidentKind
 from phone_agent.contract import safetensors
 
 FOUR = ("p1-01", "p1-02", "p2-01", "p2-02")
@@ -34,7 +35,7 @@ def run_outcome(
 
 def restart(diagnosis: str, cause: Cause | None, *phones: str) -> Incident:
     message = f"{diagnosis}; restarting from step 3 on 4 phones"
-    return Incident(message, 0.0, restarting=True, cause=cause, phones=phones, diagnosis=diagnosis)
+    return Incident(message, 0.0, kind=IncidentKind.RESTARTING, cause=cause, phones=phones, diagnosis=diagnosis)
 
 
 KILLED = restart("p2-01 (sw2:1): rank was killed (signal 9 (Killed))", Cause.RANK_KILLED, "p2-01")

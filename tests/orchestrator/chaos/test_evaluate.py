@@ -74,6 +74,17 @@ def test_a_repeated_step_was_lost(reference: RunOutcome, tmp_path: Path) -> None
     assert result.violations[0].message == "step 4 was repeated after step 4 (attempt 1)"
 
 
+def test_steps_since_the_last_checkpoint_may_be_repeated_after_a_power_cut(
+    reference: RunOutcome, tmp_path: Path
+) -> None:
+    reported = [*steps(1, 2, 3, 4), *steps(3, 4, 5, 6, attempt=1)]
+    cut = injection_outcome(("holder excluded", "p2-01"))
+    for durable, expected in ((2, set()), (3, {Invariant.NO_LOST_STEP})):
+        injections = (replace(cut, durable_step=durable),)
+        outcome = run_outcome(saved(tmp_path / "a.safetensors"), reported, injections=injections)
+        assert violated(evaluate(outcome, reference)) == expected
+
+
 def test_a_step_that_a_dead_head_phone_did_not_report_is_not_lost(reference: RunOutcome, tmp_path: Path) -> None:
     reported = [*steps(1, 2, 3), *steps(5, 6, attempt=1)]
     assert violated(evaluate(run_outcome(saved(tmp_path / "a.safetensors"), reported), reference)) == set()

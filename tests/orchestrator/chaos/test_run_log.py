@@ -50,6 +50,22 @@ def test_new_lines_are_read_once_and_torn_lines_when_complete(tmp_path: Path) ->
     log.update()
     assert (log.attempt, log.is_training) == (1, False)
     assert log.incidents == [
-        Incident("gone", 11.0, 9.5, {}, True, Cause.RANK_KILLED, ("p1-01",), "p1-01: killed"),  # noqa: FBT003
+        Incident("gone", 11.0, 9.5, {}, "restarting", Cause.RANK_KILLED, ("p1-01",), "p1-01: killed"),
     ]
     assert [len(phones) for phones in log.phones] == [len(spec.ranks), 1]
+
+
+def test_a_run_that_resumes_from_another_one_continues_its_log(tmp_path: Path) -> None:
+    store, first = RunStore(tmp_path), run_spec()
+    second = replace(first, run_id=first.run_id[:-1] + "b")
+    store.create(first)
+    store.events_file(first.run_id).write_text('{"event": "step", "time": 5.0, "step": 1}\n')
+    log = RunLog(store, first.run_id)
+    record = store.create(second)
+    log.continue_with(second.run_id)
+    assert (log.attempt, log.run_attempt, log.is_training) == (1, 0, False)
+    store.begin_attempt(record, replace(second, attempt=1))
+    store.events_file(second.run_id, 1).write_text('{"event": "step", "time": 6.0, "step": 2}\n')
+    log.update()
+    assert (log.attempt, log.run_attempt, log.is_training) == (2, 1, True)
+    assert [(step.attempt, step.number) for step in log.steps] == [(0, 1), (2, 2)]
