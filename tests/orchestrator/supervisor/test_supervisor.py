@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from orchestrator.errors import PhoneError
 from orchestrator.records.activity import ActivityFile
 from orchestrator.records.causes import Cause
-from orchestrator.records.events import EndEvent, Event
+from orchestrator.records.events import EndEvent, Event, StepEvent
 from orchestrator.records.record import RunRecord, RunStore
 from orchestrator.supervisor import supervisor as module
 from orchestrator.supervisor.follow import FollowRefusedError
@@ -67,6 +68,26 @@ def test_the_error_of_an_earlier_attempt_is_not_blamed_for_one_that_never_starte
     failed = supervise(store, store.begin_attempt(first, replace(SPEC, attempt=1)), NO_ROUTE)
     assert failed.failure is not None
     assert (failed.state, failed.failure.cause, failed.failure.phone) == ("failed", Cause.LOGIN_FAILED, "p2-02")
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TIMED_OUT, ErrorCode.BAD_ANSWER])
+def test_a_failed_call_while_a_phone_rejoins_does_not_end_supervision(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    def follow(*_: Any) -> Iterator[Event]:
+        yield StepEvent(time=1.0, step=1, step_s=100.0)
+        yield Event(time=2.0, kind="heartbeat")
+        yield EndEvent(time=3.0, state="done")
+
+    def call(*_: Any) -> None:
+        raise PhoneError("no answer", code=code)
+
+    monkeypatch.setattr(module, "follow", follow)
+    monkeypatch.setattr("orchestrator.fleet.agent.call", call)
+    monkeypatch.setattr(module, "RejoinMonitor", lambda *_: SimpleNamespace(poll=lambda: FOUR[3:]))
+    assert supervise(store, store.create(SPEC)).state == "done"
+    (incident,) = store.incidents_file(SPEC.run_id).read_text().splitlines()
+    assert "p2-02 (sw2:2) cannot rejoin yet: no answer; will try again" in incident
 
 
 def test_a_run_to_be_stopped_is_not_restarted(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
