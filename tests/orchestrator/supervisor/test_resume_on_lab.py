@@ -87,8 +87,9 @@ def test_an_old_holder_returns_after_all_others_lost_their_memory(provisioned_la
         regain_power(lab, *OTHERS)
         eventually(lambda: bool(steps_of(run, attempt=2)))
         eventually(lambda: checkpoint_step(run) > safe)
-    assert steps_of(run, attempt=2)[0] == safe + 1
-    assert any(f"(step {safe})" in message for message in messages_of(run, "state_lost"))
+    resumed = steps_of(run, attempt=2)[0] - 1
+    assert resumed >= safe, "a phone may have a newer checkpoint than this computer"
+    assert any(f"(step {resumed})" in message for message in messages_of(run, "state_lost"))
 
 
 @pytest.mark.slow
@@ -106,10 +107,11 @@ def test_the_only_holder_of_the_newest_state_is_excluded(provisioned_lab4: TestL
             eventually(lambda: bool(steps_of(run, attempt=1)))
         finally:
             lab.clusterctl("lab", "set", "p2-02", "disk=free")
-    assert steps_of(run, attempt=1)[0] == safe + 1
+    resumed = steps_of(run, attempt=1)[0] - 1
+    assert resumed >= safe, "a phone may have a newer checkpoint than this computer"
     (message,) = messages_of(run, "state_lost")
     assert "cannot take part (p2-02 (sw2:2): disk is full" in message
-    assert f"(step {safe})" in message
+    assert f"(step {resumed})" in message
 
 
 @pytest.mark.slow
