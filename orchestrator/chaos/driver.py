@@ -174,7 +174,7 @@ class _Run:
             with suppress(ClusterctlError):  # the phone may have failed already
                 staged = self._inject(planned, phone)
                 active.reverts.append(staged.revert)
-                active.faults.extend(InjectedFault(planned.fault, victim) for victim in staged.victims)
+                active.faults.append(InjectedFault(planned.fault, phone))
                 active.durable_step = staged.durable_step
                 used.add(phone)
         return active
@@ -195,8 +195,8 @@ class _Run:
             return SCENARIOS[fault.name](Stage(self._testbed, log, phone, self._await, self._resume_run))
         if fault.target is Target.HOST:
             self._kill_host(fault)
-            return Staged((phone,))
-        return Staged((phone,), revert=inject(fault, TargetPhone(self._testbed, phone, log.run_id, log.run_attempt)))
+            return Staged()
+        return Staged(inject(fault, TargetPhone(self._testbed, phone, log.run_id, log.run_attempt)))
 
     def _kill_host(self, fault: Fault) -> None:
         self._command.kill()

@@ -15,7 +15,7 @@ from orchestrator.records.incidents import IncidentKind
 from phone_agent.contract import layout
 
 CHECKPOINT_EVERY = 20  # steps: scenarios need checkpoints on this computer
-_SLOW = "2mbit"  # so that the run lasts long enough for a phone to rejoin
+_SLOW = "500kbit"  # so that the run lasts long enough for a phone to rejoin
 _STOPPED = frozenset({"recovering", "interrupted"})  # states of a run
 
 # Run by bash on the phone: waits for a rank, for a minute, and kills it while it starts
@@ -63,9 +63,8 @@ class Stage:
 class Staged:
     """What was injected."""
 
-    victims: tuple[str, ...]  # that may be blamed
-    durable_step: int | None = None  # later steps may be computed again: no phone that takes part holds them
     revert: Revert = nothing
+    durable_step: int | None = None  # later steps may be computed again: no phone that takes part holds them
 
 
 def _return_old_holder(stage: Stage) -> Staged:
@@ -81,7 +80,7 @@ def _return_old_holder(stage: Stage) -> Staged:
             stage.testbed.set(stage.phone, "link=up")
     finally:
         stage.testbed.set(stage.phone, "link=up")
-    return Staged((stage.phone,), durable_step)
+    return Staged(durable_step=durable_step)
 
 
 def _exclude_holder(stage: Stage) -> Staged:
@@ -100,7 +99,7 @@ def _exclude_holder(stage: Stage) -> Staged:
         except ClusterctlError:
             revert()
             raise
-    return Staged((stage.phone, *others), durable_step, revert)
+    return Staged(revert, durable_step)
 
 
 def _fail_rejoin(stage: Stage) -> Staged:
@@ -121,14 +120,14 @@ def _fail_rejoin(stage: Stage) -> Staged:
     if stage.log.run_attempt == target.attempt:
         TargetPhone(stage.testbed, last, target.run_id, target.attempt).signal("KILL")
         stage.wait_for_next_attempt(stage.log.attempt)
-    return Staged((stage.phone,))
+    return Staged()
 
 
 def _kill_during_resume(stage: Stage) -> Staged:
     """The run is over, and another run resumes from its checkpoint. A rank is killed while that one starts."""
     stage.resume_run()
     stage.testbed.run_on_phone(stage.phone, "bash", "-c", _KILL_NEXT_RANK, "bash", stage.log.run_id)
-    return Staged((stage.phone,))
+    return Staged()
 
 
 @contextmanager

@@ -42,6 +42,15 @@ def test_a_short_campaign_gives_bitwise_equal_results(provisioned_lab4: TestLab)
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["old holder returns", "holder excluded", "rejoin fails", "killed during resume"])
+def test_a_fault_of_several_steps(provisioned_lab4: TestLab, kind: str) -> None:
+    report = run_campaign(provisioned_lab4, "--faults", "1", "--phones", "4", "--seed", "3", "--only", kind)
+    injections = [each for run in report["runs"] for each in run["injections"]]
+    assert [(each["kind"], each["restarted"], each["attribution"]) for each in injections] == [(kind, True, "correct")]
+
+
 def test_a_lab_with_too_few_phones_is_refused(provisioned_lab4: TestLab) -> None:
     refused = provisioned_lab4.clusterctl("chaos", "--phones", "4..5", check=False)
     assert refused.returncode == 2
