@@ -113,8 +113,8 @@ class Supervisor:
             except _StopRequested:
                 log.info("%s: a stop was requested", self.record.run_id)
             finally:
-                self._activity.clear()
                 self._save()
+                self._activity.clear()
 
     def _collect_checkpoint(self) -> None:
         """Before the record says that the run is over: whoever waits for that finds the checkpoint."""
