@@ -13,7 +13,7 @@ def state_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """Downloads and built wheels. `CLUSTERCTL_CACHE` moves it."""
+    """Downloads, and what this computer built. `CLUSTERCTL_CACHE` moves it."""
     return _dir("CLUSTERCTL_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
@@ -54,7 +54,7 @@ class ClusterState:
 
     @property
     def phone_key(self) -> Path:
-        """Private key the phones log in to each other with, for mpirun."""
+        """Private key the phones log in to each other with, to send datasets."""
         return self.root / "phones_ed25519"
 
     @property
@@ -69,6 +69,11 @@ class ClusterState:
     @property
     def runs(self) -> Path:
         return self.root / "runs"
+
+    @property
+    def wheels(self) -> Path:
+        """Wheels that phones of this cluster built. They are not used for other clusters."""
+        return self.root / "wheels"
 
     @property
     def supervisor_lock(self) -> Path:

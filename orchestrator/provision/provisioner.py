@@ -119,8 +119,12 @@ class _Provisioner:
         self._source = PackageSource(
             upstream, package_list(), cache_dir(), progress.note, offline=options.offline, dry_run=options.dry_run
         )
-        self._mpi4py = WheelBuilds(self._run_stage, progress, WheelStore(cache_dir(), MPI4PY), MPI4PY_BUILD)
-        self._pyopencl = WheelBuilds(self._run_stage, progress, WheelStore(cache_dir(), PYOPENCL), PYOPENCL_BUILD)
+        # Virtual phones are this computer itself, so labs share what they build.
+        wheels = cache_dir() / "wheels" if context.cluster.lab is not None else context.state.wheels
+        self._mpi4py = WheelBuilds(self._run_stage, progress, WheelStore(cache_dir(), wheels, MPI4PY), MPI4PY_BUILD)
+        self._pyopencl = WheelBuilds(
+            self._run_stage, progress, WheelStore(cache_dir(), wheels, PYOPENCL), PYOPENCL_BUILD
+        )
         self._snapshots: dict[str, Snapshot] = {}
 
     def run(self) -> ProvisionReport:

@@ -1,4 +1,7 @@
-"""Wheels that phones build: one phone per ABI builds mpi4py, and pyopencl if it has a GPU, for all phones like it."""
+"""Wheels that phones build: two phones per ABI build mpi4py, and pyopencl if they have a GPU, for all phones like them.
+
+A phone that is the only one of its ABI builds for itself.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from orchestrator.provision.progress import ProvisionProgress
 from orchestrator.provision.steps.packages import install_packages, space_to_add
 from orchestrator.provision.steps.wheel import Mpi4pyStep, PyOpenClStep
 from orchestrator.provision.termux_facts import TermuxFacts
-from orchestrator.provision.wheels import Wheel, WheelStore
+from orchestrator.provision.wheels import REQUIRED_BUILDS, Wheel, WheelMismatchError, WheelStore
 from phone_agent.contract.errors import ErrorCode
 
 _BUILD_SPACE: Final = 300 << 20  # for the source and temporary files of the compiler
@@ -27,7 +30,7 @@ class WheelBuild:
     step: ProvisionStep  # installs it
     wheels: Literal["wheels", "gpu_wheels"]  # the field of DesiredState that holds its wheels
     tools: Literal["builder", "gpu_builder"]  # the field of PackageList with the packages needed to build it
-    max_builders: int  # phones to try per ABI
+    max_rounds: int  # of builds per ABI, until two phones have built the same wheel
     required: bool  # a phone without it cannot work
 
 
@@ -44,11 +47,25 @@ class WheelBuilds:
         self._store = store
         self._build = build
         self._errors: dict[str, PhoneError] = {}
+        self._tried: set[Phone] = set()
 
     def add_cached(self, desired: DesiredState) -> DesiredState:
-        """Add the wheels that were built earlier."""
-        abis = {facts.abi for facts in self._progress.facts.values() if facts.abi}
-        return self._with_wheels(desired, {abi: wheel for abi in abis if (wheel := self._store.find(abi))})
+        """Add the wheels that were built earlier and may be installed on all phones that use them."""
+        found = {abi: self._store.find(abi) for abi in self._abis()}
+        usable = {abi: wheel for abi, wheel in found.items() if wheel and self._is_usable(abi, wheel, desired)}
+        return self._with_wheels(desired, usable)
+
+    def _is_usable(self, abi: str, wheel: Wheel, desired: DesiredState) -> bool:
+        return wheel.is_confirmed or {phone.name for phone in self._users(abi, desired)} <= set(wheel.builders)
+
+    def _abis(self) -> set[str]:
+        return {facts.abi for facts in self._progress.facts.values() if facts.abi}
+
+    def _users(self, abi: str, desired: DesiredState) -> list[Phone]:
+        """Phones of an ABI that have the module or need it."""
+        step, facts = self._build.step, self._progress.facts
+        working = [phone for phone in self._progress.working if facts[phone].abi == abi]
+        return [phone for phone in working if getattr(facts[phone], step.name) or step.plan(facts[phone], desired)]
 
     def add_all(self, desired: DesiredState) -> DesiredState:
         """Add all wheels that phones need, building those that are missing.
@@ -56,16 +73,30 @@ class WheelBuilds:
         If a required wheel cannot be built, the phones that need it fail.
         """
         desired = self.add_cached(desired)
-        for attempt in range(self._build.max_builders):
-            waiting = self._waiting(desired)
-            builders = {phones[attempt]: abi for abi, phones in waiting.items() if attempt < len(phones)}
-            if not builders:
+        for _ in range(self._build.max_rounds):
+            builders = self._next_builders(desired)
+            if not builders or not self._build_on(builders, desired):
                 break
-            desired = self._with_wheels(desired, {**self._wheels(desired), **self._build_on(builders, desired)})
+            desired = self.add_cached(desired)
         if self._build.required:
             for abi, phones in self._waiting(desired).items():
                 self._fail(phones, self._errors[abi])
         return desired
+
+    def _next_builders(self, desired: DesiredState) -> dict[Phone, str]:
+        """As many phones per ABI as identical builds are missing. After a mismatch, none."""
+        builders: dict[Phone, str] = {}
+        for abi, waiting in self._waiting(desired).items():
+            if isinstance(self._errors.get(abi), WheelMismatchError):
+                continue
+            wheel, users = self._store.find(abi), self._users(abi, desired)
+            done = set(wheel.builders) if wheel else set()
+            missing = min(REQUIRED_BUILDS, len(done | {phone.name for phone in users})) - len(done)
+            ranked = [*waiting, *(phone for phone in users if phone not in waiting)]
+            able = [phone for phone in ranked if phone not in self._tried and phone.name not in done]
+            builders |= dict.fromkeys(able[:missing], abi)
+        self._tried |= builders.keys()
+        return builders
 
     def _wheels(self, desired: DesiredState) -> Mapping[str, Wheel]:
         return desired.wheels if self._build.wheels == "wheels" else desired.gpu_wheels
@@ -90,22 +121,22 @@ class WheelBuilds:
             phones.sort(key=lambda phone: _builder_rank(self._progress.facts[phone], compiler))
         return waiting
 
-    def _build_on(self, builders: dict[Phone, str], desired: DesiredState) -> dict[str, Wheel]:
-        built: dict[str, Wheel] = {}
+    def _build_on(self, builders: dict[Phone, str], desired: DesiredState) -> bool:
+        """False: there is no source."""
         if not self._fetch_sources():
-            return built
+            return False
 
         def build(target: SshTarget) -> None:
             abi = builders[target.phone]
             try:
                 self._install_tools(target, desired)
-                built[abi] = self._store.build(target.connect, abi, self._progress.note)
+                self._store.build(target.connect, abi, self._progress.note)
             except PhoneError as error:
                 self._errors[abi] = error
                 self._progress.note(f"{target.phone} could not build {self._build.step.name}: {error.message}")
 
         self._run_stage(f"build {self._build.step.name}", builders, build)
-        return built
+        return True
 
     def _fetch_sources(self) -> bool:
         """False: the source of an optional module could not be fetched."""

@@ -1,9 +1,13 @@
-"""Wheels of mpi4py and pyopencl. PyPI has none for Termux, so one phone per ABI builds them for all phones like it.
+"""Wheels of mpi4py and pyopencl. PyPI has none for Termux, so phones build them.
+
+A phone may be compromised: a wheel is installed on phones other than its builder only if a second phone of the cluster
+built the same bytes. Wheels stay in the cluster where they were built; sources come from this computer's cache.
 
     pypi/<key>/mpi4py/      source of mpi4py, translated to C by Cython on this computer
     pypi/<key>/pyopencl/    source of pyopencl, with the pure Python modules that it imports
     pypi/<key>/build/       pure Python wheels that the build needs
-    wheels/<abi>/<key>/     the built wheel; an ABI is a Python version, a platform and an Open MPI version
+    wheels/<abi>/<key>/     the built wheel and who built it; an ABI is a Python version, a platform and an Open MPI
+                            version
 
 The key is a hash of the pinned requirements in `provisioning/requirements` and of the build script.
 """
@@ -18,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -28,6 +33,7 @@ from orchestrator.provision.background import run_in_background
 from orchestrator.provision.failures import explain_failure
 from orchestrator.provision.resources import read_script, read_text
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.files import write_bytes, write_json
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 _BUILD_LIMIT: Final = 1800.0
 _PIP_LIMIT: Final = 900.0
 _MAX_WHEEL_BYTES: Final = 64 << 20
+REQUIRED_BUILDS: Final = 2  # identical ones, before a wheel is installed on other phones
+_RECORD: Final = "wheel.json"
 _BUILD_DIRECTORY: Final = PurePosixPath(".clusterctl/build")
 
 OnMessage = Callable[[str], None]
@@ -44,6 +52,11 @@ OnMessage = Callable[[str], None]
 class Wheel:
     path: Path
     sha256: str
+    builders: tuple[str, ...] = ()  # names of the phones that built exactly this wheel
+
+    @property
+    def is_confirmed(self) -> bool:
+        return len(self.builders) >= REQUIRED_BUILDS
 
 
 @dataclass(frozen=True)
@@ -76,25 +89,27 @@ def pinned_version(module: str, requirements: str) -> str:
 
 
 class WheelStore:
-    def __init__(self, cache: Path, recipe: WheelRecipe) -> None:
-        self._cache = cache
-        self._recipe = recipe
+    """`cache`: of sources, shared by all clusters. `wheels`: a directory of the cluster."""
+
+    def __init__(self, cache: Path, wheels: Path, recipe: WheelRecipe) -> None:
+        self._cache, self._wheels, self._recipe = cache, wheels, recipe
+        self._lock = threading.Lock()  # two phones build at the same time
         texts = [read_text(f"requirements/{name}.txt") for name in recipe.requirements]
         texts += [read_text(name) for name in recipe.files]
         self._key = hashlib.sha256("\0".join([*texts, read_script(recipe.script)]).encode()).hexdigest()[:16]
 
     def find(self, abi: str) -> Wheel | None:
-        """The cached wheel for an ABI, if it is intact."""
+        """The wheel for an ABI, if there is one and it is intact."""
         directory = self._directory(abi)
         try:
-            record = json.loads((directory / "wheel.json").read_text())
-            wheel = Wheel(directory / record["file"], record["sha256"])
+            record = json.loads((directory / _RECORD).read_text())
+            wheel = Wheel(directory / record["file"], record["sha256"], tuple(record["builders"]))
             return wheel if _sha256(wheel.path) == wheel.sha256 else None
         except (OSError, ValueError, KeyError):
             return None
 
-    def build(self, connect: Callable[[], PhoneConnection], abi: str, on_message: OnMessage) -> Wheel:
-        """Build on a phone that has the compiler. The phone needs no network."""
+    def build(self, connect: Callable[[], PhoneConnection], abi: str, on_message: OnMessage) -> None:
+        """Build on a phone that has the compiler. The phone needs no network. Raises PhoneError."""
         sources, module = self.sources(on_message), self._recipe.name
         connect().put_tree(sources.path, _BUILD_DIRECTORY)
         job = run_in_background(
@@ -112,7 +127,7 @@ class WheelStore:
             )
         data = connect().get(_BUILD_DIRECTORY / "out" / name, limit=_MAX_WHEEL_BYTES)
         connect().run(["rm", "-rf", "--", str(_BUILD_DIRECTORY)])
-        return self.add(abi, name, data)
+        self.add(abi, connect().phone.name, name, data)
 
     def sources(self, on_message: OnMessage) -> Sources:
         """Fetch and prepare the sources, once; later runs need no network."""
@@ -126,17 +141,35 @@ class WheelStore:
         return Sources(self._key, path)
 
     def _directory(self, abi: str) -> Path:
-        return self._cache / "wheels" / re.sub(r"[^\w.+-]", "_", abi) / self._key
+        return self._wheels / re.sub(r"[^\w.+-]", "_", abi) / self._key
 
-    def add(self, abi: str, name: str, data: bytes) -> Wheel:
-        directory = self._directory(abi)
-        directory.mkdir(parents=True, exist_ok=True)
-        wheel = Wheel(directory / name, hashlib.sha256(data).hexdigest())
-        wheel.path.write_bytes(data)
-        record = directory / "wheel.json.new"
-        record.write_text(json.dumps({"file": name, "sha256": wheel.sha256}))
-        record.replace(directory / "wheel.json")
-        return wheel
+    def add(self, abi: str, builder: str, name: str, data: bytes) -> Wheel:
+        """Raises WheelMismatchError, and forgets the wheel, if another phone built a different one."""
+        with self._lock:
+            directory, sha256 = self._directory(abi), hashlib.sha256(data).hexdigest()
+            before = self.find(abi)
+            others = [each for each in before.builders if each != builder] if before else []
+            if before and others and before.sha256 != sha256:
+                (directory / _RECORD).unlink()
+                raise WheelMismatchError(self._recipe.name, others[0], builder)
+            wheel = Wheel(directory / name, sha256, (*others, builder))
+            directory.mkdir(parents=True, exist_ok=True)
+            write_bytes(wheel.path, data)
+            write_json(directory / _RECORD, {"file": name, "sha256": sha256, "builders": wheel.builders})
+            return wheel
+
+
+class WheelMismatchError(PhoneError):
+    """Two phones built different wheels from the same source."""
+
+    def __init__(self, module: str, first: str, second: str) -> None:
+        super().__init__(
+            f"{first} and {second} built different wheels of {module} from the same source: their packages differ, or "
+            "one of them was tampered with; the wheels were discarded",
+            code=ErrorCode.PACKAGE_FAILED,
+            phase="build",
+            remedy=f"set up {first} and {second} again, then run clusterctl provision",
+        )
 
 
 def _prepare_mpi4py(scratch: Path) -> None:

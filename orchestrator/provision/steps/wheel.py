@@ -1,4 +1,4 @@
-"""mpi4py and pyopencl: install the wheels that one phone of the same ABI built."""
+"""mpi4py and pyopencl: install the wheels that phones of the same ABI built."""
 
 from __future__ import annotations
 

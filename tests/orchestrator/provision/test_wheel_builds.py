@@ -17,35 +17,32 @@ from orchestrator.provision.progress import ProvisionProgress
 from orchestrator.provision.steps.wheel import PyOpenClStep
 from orchestrator.provision.termux.index import Index
 from orchestrator.provision.wheel_builds import MPI4PY_BUILD, PYOPENCL_BUILD, WheelBuilds
-from orchestrator.provision.wheels import Wheel, WheelStore
+from orchestrator.provision.wheels import MPI4PY, Wheel, WheelStore
 from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.provision.samples import ARCH, desired_state, facts, installed, package, phone
 
 KIND = {"packages": installed(python="3.14.6-1", openmpi="4.1.5-1", clang="21"), "python": ("cpython-314", "android")}
 ABI = "cpython-314-android-openmpi-4.1.5-1"
-WHEEL = Wheel(Path("mpi4py.whl"), "a" * 64)
+HONEST, TAMPERED = b"honest", b"tampered"
 
 
 class Store(WheelStore):
-    """Builds immediately, or fails on the phones in `broken`."""
+    """Builds immediately, fails on the phones in `broken`, and gets other bytes from those in `tampered`."""
 
-    def __init__(self, broken: Iterable[Phone] = (), cached: dict[str, Wheel] | None = None) -> None:
-        self.broken = set(broken)
-        self.cached = cached or {}
+    def __init__(self, wheels: Path, broken: Iterable[Phone] = (), tampered: Iterable[Phone] = ()) -> None:
+        super().__init__(wheels, wheels, MPI4PY)
+        self.broken, self.tampered = set(broken), set(tampered)
         self.builders: list[Phone] = []
 
-    def find(self, abi: str) -> Wheel | None:
-        return self.cached.get(abi)
-
-    def sources(self, progress: Any) -> Any:
+    def sources(self, on_message: Any) -> Any:
         return None
 
-    def build(self, connect: Callable[[], Any], abi: str, progress: Any) -> Wheel:
+    def build(self, connect: Callable[[], Any], abi: str, on_message: Any) -> None:
         builder = connect()
         self.builders.append(builder)
         if builder in self.broken:
             raise PhoneError("clang crashed", code=ErrorCode.PACKAGE_FAILED, remedy="another phone")
-        return WHEEL
+        self.add(abi, builder.name, "mpi4py.whl", TAMPERED if builder in self.tampered else HONEST)
 
 
 def one_after_another(title: str, phones: Iterable[Phone], task: Callable[[SshTarget], None]) -> None:
@@ -60,53 +57,95 @@ def new_progress(*ports: int, **changes: Any) -> tuple[ProvisionProgress, list[E
     return progress, events
 
 
-def test_one_phone_per_abi_builds_for_all() -> None:
+def build_all(store: Store, progress: ProvisionProgress) -> dict[str, tuple[bytes, tuple[str, ...]]]:
+    """The content and the builders of the wheels to install, by ABI."""
+    made = WheelBuilds(one_after_another, progress, store, MPI4PY_BUILD).add_all(desired_state()).wheels
+    return {abi: (wheel.path.read_bytes(), wheel.builders) for abi, wheel in made.items()}
+
+
+def failures(progress: ProvisionProgress) -> set[str]:
+    return {report.failure.error for report in progress.reports if report.failure}
+
+
+def test_two_phones_per_abi_build_for_all(tmp_path: Path) -> None:
     progress, _ = new_progress(1, 2, 3)
-    store = Store()
-    assert WheelBuilds(one_after_another, progress, store, MPI4PY_BUILD).add_all(desired_state()).wheels == {ABI: WHEEL}
-    assert store.builders == [phone(1)]
-
-
-def test_a_phone_with_a_compiler_is_preferred() -> None:
-    progress, _ = new_progress(1, 2)
-    progress.facts[phone(1)] = facts(packages=installed(python="3.14.6-1", openmpi="4.1.5-1"), python=KIND["python"])
-    store = Store()
-    WheelBuilds(one_after_another, progress, store, MPI4PY_BUILD).add_all(desired_state())
-    assert store.builders == [phone(2)]
-
-
-def test_a_cached_wheel_is_not_built_again() -> None:
-    progress, _ = new_progress(1)
-    store = Store(cached={ABI: WHEEL})
-    assert WheelBuilds(one_after_another, progress, store, MPI4PY_BUILD).add_all(desired_state()).wheels == {ABI: WHEEL}
-    assert store.builders == []
-
-
-def test_nothing_is_built_if_no_phone_needs_it() -> None:
-    progress, _ = new_progress(1, mpi4py=("4.1.2", "b" * 64))
-    store = Store()
-    WheelBuilds(one_after_another, progress, store, MPI4PY_BUILD).add_all(desired_state())
-    assert store.builders == []
-
-
-def test_if_a_builder_fails_the_next_phone_builds() -> None:
-    progress, _ = new_progress(1, 2, 3)
-    store = Store(broken=[phone(1)])
-    assert WheelBuilds(one_after_another, progress, store, MPI4PY_BUILD).add_all(desired_state()).wheels == {ABI: WHEEL}
+    store = Store(tmp_path)
+    assert build_all(store, progress) == {ABI: (HONEST, ("p1-01", "p1-02"))}
     assert store.builders == [phone(1), phone(2)]
+
+
+@pytest.mark.parametrize("tampered", [1, 2])
+def test_a_wheel_that_one_phone_tampered_with_is_installed_nowhere(tmp_path: Path, tampered: int) -> None:
+    progress, _ = new_progress(1, 2, 3)
+    store = Store(tmp_path, tampered=[phone(tampered)])
+    assert build_all(store, progress) == {}
+    assert (store.find(ABI), store.builders) == (None, [phone(1), phone(2)])
+    assert progress.working == ()
+    (error,) = failures(progress)
+    assert error.startswith("p1-01 and p1-02 built different wheels of mpi4py from the same source")
+
+
+def test_a_single_phone_builds_for_itself_only(tmp_path: Path) -> None:
+    alone, _ = new_progress(1)
+    store = Store(tmp_path, tampered=[phone(1)])
+    assert build_all(store, alone) == {ABI: (TAMPERED, ("p1-01",))}
+    joined, _ = new_progress(1, 2)
+    joined.facts[phone(1)] = facts(**KIND, mpi4py=("4.1.2", "b" * 64))
+    assert build_all(store, joined) == {}
+    assert joined.working == (phone(1),)
+    assert failures(joined) != set()
+
+
+def test_a_phone_that_joins_confirms_the_wheel_of_the_first(tmp_path: Path) -> None:
+    alone, _ = new_progress(1)
+    store = Store(tmp_path)
+    build_all(store, alone)
+    joined, _ = new_progress(1, 2, 3)
+    joined.facts[phone(1)] = facts(**KIND, mpi4py=("4.1.2", "b" * 64))
+    assert build_all(store, joined) == {ABI: (HONEST, ("p1-01", "p1-02"))}
+    assert store.builders == [phone(1), phone(2)]
+
+
+def test_a_phone_with_a_compiler_is_preferred(tmp_path: Path) -> None:
+    progress, _ = new_progress(1, 2, 3)
+    progress.facts[phone(1)] = facts(packages=installed(python="3.14.6-1", openmpi="4.1.5-1"), python=KIND["python"])
+    store = Store(tmp_path)
+    build_all(store, progress)
+    assert store.builders == [phone(2), phone(3)]
+
+
+def test_a_confirmed_wheel_is_not_built_again(tmp_path: Path) -> None:
+    progress, _ = new_progress(1)
+    store = Store(tmp_path)
+    for builder in ("p1-08", "p1-09"):
+        store.add(ABI, builder, "mpi4py.whl", HONEST)
+    assert build_all(store, progress) == {ABI: (HONEST, ("p1-08", "p1-09"))}
+    assert store.builders == []
+
+
+def test_nothing_is_built_if_no_phone_needs_it(tmp_path: Path) -> None:
+    progress, _ = new_progress(1, mpi4py=("4.1.2", "b" * 64))
+    store = Store(tmp_path)
+    build_all(store, progress)
+    assert store.builders == []
+
+
+def test_if_a_builder_fails_the_next_phone_builds(tmp_path: Path) -> None:
+    progress, _ = new_progress(1, 2, 3)
+    store = Store(tmp_path, broken=[phone(1)])
+    assert build_all(store, progress) == {ABI: (HONEST, ("p1-02", "p1-03"))}
+    assert store.builders == [phone(1), phone(2), phone(3)]
     assert progress.working == (phone(1), phone(2), phone(3))
     assert "p1-01 (sw1:1, 10.77.1.1) could not build mpi4py: clang crashed" in progress.notes
 
 
-def test_if_all_builders_fail_the_waiting_phones_fail() -> None:
-    progress, _ = new_progress(1, 2, 3, 4)
-    store = Store(broken=[phone(port) for port in (1, 2, 3, 4)])
-    WheelBuilds(one_after_another, progress, store, MPI4PY_BUILD).add_all(desired_state())
-    assert store.builders == [phone(1), phone(2), phone(3)]
+def test_if_all_builders_fail_the_waiting_phones_fail(tmp_path: Path) -> None:
+    progress, _ = new_progress(*range(1, 9))
+    store = Store(tmp_path, broken=[phone(port) for port in range(1, 9)])
+    build_all(store, progress)
+    assert store.builders == [phone(port) for port in range(1, 7)]
     assert progress.working == ()
-    assert {(report.failure.step, report.failure.error) for report in progress.reports if report.failure} == {
-        ("mpi4py", "clang crashed")
-    }
+    assert failures(progress) == {"clang crashed"}
 
 
 WITHOUT = {"packages": installed(python="3.14.6-1", openmpi="4.1.5-1"), "python": KIND["python"]}
@@ -119,50 +158,48 @@ def with_compiler_offered() -> DesiredState:
     return desired_state(repositories={ARCH: Repository(index, ("openmpi", "python"), "5" * 64, "http://10.77.0.1:1")})
 
 
-def test_the_phone_with_most_space_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_phones_with_most_space_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed_on: list[Phone] = []
     monkeypatch.setattr(
         "orchestrator.provision.wheel_builds.install_packages", lambda target, *_: installed_on.append(target.phone)
     )
     progress, _ = new_progress(1, 2, 3, **WITHOUT)
-    for port, megabytes in ((1, 699), (2, 700), (3, None)):
-        kilobytes = megabytes and megabytes << 10
-        progress.facts[phone(port)] = facts(**WITHOUT, disk_free_kb=kilobytes)
-    store = Store()
+    for port, megabytes in ((1, 699), (2, 700), (3, 701)):
+        progress.facts[phone(port)] = facts(**WITHOUT, disk_free_kb=megabytes << 10)
+    store = Store(tmp_path)
     WheelBuilds(one_after_another, progress, store, MPI4PY_BUILD).add_all(with_compiler_offered())
-    assert (installed_on, store.builders) == ([phone(2)], [phone(2)])
+    assert (installed_on, store.builders) == ([phone(3), phone(2)], [phone(3), phone(2)])
 
 
-def test_the_compiler_is_not_installed_if_space_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_is_not_installed_if_space_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed_on: list[Phone] = []
     monkeypatch.setattr(
         "orchestrator.provision.wheel_builds.install_packages", lambda target, *_: installed_on.append(target.phone)
     )
     progress, _ = new_progress(1, 2, **WITHOUT, disk_free_kb=699 << 10)
-    store = Store()
+    store = Store(tmp_path)
     WheelBuilds(one_after_another, progress, store, MPI4PY_BUILD).add_all(with_compiler_offered())
     assert (installed_on, store.builders) == ([], [])
-    errors = {report.failure.error for report in progress.reports if report.failure}
-    assert errors == {"699 MB of storage free, the compiler and its files need 700 MB"}
+    assert failures(progress) == {"699 MB of storage free, the compiler and its files need 700 MB"}
 
 
 GPU = {**KIND, "mpi4py": ("4.1.2", "b" * 64), "opencl_devices": 1}
 
 
-def test_pyopencl_is_built_on_a_phone_with_a_device() -> None:
-    progress, _ = new_progress(1, 2, **GPU)
+def test_pyopencl_is_built_on_phones_with_a_device(tmp_path: Path) -> None:
+    progress, _ = new_progress(1, 2, 3, **GPU)
     progress.facts[phone(1)] = facts(**{**GPU, "opencl_devices": 0})
-    store = Store()
+    store = Store(tmp_path)
     made = WheelBuilds(one_after_another, progress, store, PYOPENCL_BUILD).add_all(
         desired_state(pyopencl_version="2026.1.4")
     )
-    assert (made.gpu_wheels, made.wheels, store.builders) == ({ABI: WHEEL}, {}, [phone(2)])
+    assert (made.gpu_wheels.keys(), made.wheels, store.builders) == ({ABI}, {}, [phone(2), phone(3)])
 
 
-def test_pyopencl_is_optional() -> None:
+def test_pyopencl_is_optional(tmp_path: Path) -> None:
     progress, _ = new_progress(1, 2, **GPU)
-    wanted = desired_state(pyopencl_version="2026.1.4")
-    made = WheelBuilds(one_after_another, progress, Store(broken=[phone(1), phone(2)]), PYOPENCL_BUILD).add_all(wanted)
+    wanted, store = desired_state(pyopencl_version="2026.1.4"), Store(tmp_path, broken=[phone(1), phone(2)])
+    made = WheelBuilds(one_after_another, progress, store, PYOPENCL_BUILD).add_all(wanted)
     assert progress.working == (phone(1), phone(2))
     assert "p1-01 (sw1:1, 10.77.1.1) could not build pyopencl: clang crashed" in progress.notes
     provisioner = PhoneProvisioner(SshTarget(phone(1), lambda: None, lambda: None), made, progress)  # type: ignore[arg-type,return-value]
@@ -174,7 +211,10 @@ def test_pyopencl_is_optional() -> None:
 
 
 def test_pyopencl_is_not_reinstalled() -> None:
-    step, wanted = PyOpenClStep(), desired_state(pyopencl_version="2026.1.4", gpu_wheels={ABI: WHEEL})
+    step, wanted = (
+        PyOpenClStep(),
+        desired_state(pyopencl_version="2026.1.4", gpu_wheels={ABI: Wheel(Path("pyopencl.whl"), "a" * 64)}),
+    )
     assert step.plan(facts(**KIND), wanted) == ()
     assert step.plan(facts(**KIND, opencl_devices=2), wanted) == ("install pyopencl 2026.1.4",)
     assert step.plan(facts(**KIND, pyopencl=("2026.1.4", "a" * 64)), wanted) == ()

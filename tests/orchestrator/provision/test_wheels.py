@@ -20,10 +20,11 @@ def test_only_sources_and_pure_python_wheels_are_accepted(tmp_path: Path) -> Non
 
 
 def test_a_cached_wheel_is_found_unless_damaged(tmp_path: Path) -> None:
-    store = WheelStore(tmp_path, MPI4PY)
+    store = WheelStore(tmp_path, tmp_path / "wheels", MPI4PY)
     assert store.find(ABI) is None
-    kept = store.add(ABI, "mpi4py-4.1.2-x.whl", b"wheel")
-    assert WheelStore(tmp_path, MPI4PY).find(ABI) == kept
+    kept = store.add(ABI, "p1-01", "mpi4py-4.1.2-x.whl", b"wheel")
+    assert WheelStore(tmp_path, tmp_path / "wheels", MPI4PY).find(ABI) == kept
+    assert WheelStore(tmp_path, tmp_path / "another cluster", MPI4PY).find(ABI) is None
     assert store.find("another") is None
     kept.path.write_bytes(b"damaged")
     assert store.find(ABI) is None
