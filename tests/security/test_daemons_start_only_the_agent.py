@@ -241,3 +241,18 @@ def test_a_hostile_head_phone_cannot_run_a_command_on_other_phones(
         assert "[" in log  # the agent printed the list of its runs
         assert "owned" not in victim.run(["ls"]).stdout
         head.run(["rm", "-rf", "--", "owned", "attack.log", str(directory)])
+
+
+@pytest.mark.lab
+def test_a_phone_without_the_daemon_is_named_and_nothing_stays_running(provisioned_lab4: TestLab) -> None:
+    daemon = "$PREFIX/bin/orted"
+    provisioned_lab4.on("p1-02", "bash", "-c", f"mv {daemon} {daemon}.away")
+    try:
+        done = provisioned_lab4.clusterctl("launch", "--model", "lenet", "--steps", "2", check=False)
+    finally:
+        provisioned_lab4.on("p1-02", "bash", "-c", f"mv {daemon}.away {daemon}")
+    assert done.returncode == 1
+    assert "Open MPI's daemon did not start on 1 phone" in done.stderr
+    assert "p1-02 (sw1:2)" in done.stderr
+    for name in ("p1-01", "p1-02", "p2-01", "p2-02"):
+        assert provisioned_lab4.on(name, "pgrep", "mpirun|orted", check=False).stdout == ""
