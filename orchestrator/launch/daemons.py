@@ -54,11 +54,16 @@ class Job:
         if any(not word or set(word) & set(" \t\n") for word in self.verb):
             raise ValueError("Open MPI splits the command of a fork agent at spaces")
 
+    @property
+    def daemon_phones(self) -> tuple[Phone, ...]:
+        """mpirun is the daemon of the head phone. In a lab on the loopback interface, it does not recognize its own
+        address, and asks for a daemon there as well."""
+        return self.phones if self.phones[0].address.is_loopback else self.phones[1:]
+
 
 def start_daemons(fleet: Fleet, job: Job) -> None:
     """Starts the daemons that mpirun waits for. Raises StagingError if phones refuse."""
-    others = job.phones[1:]
-    if not others:
+    if not job.daemon_phones:
         return
     requests = _await_requests(fleet.connection(job.phones[0]), job)
 
@@ -69,7 +74,7 @@ def start_daemons(fleet: Fleet, job: Job) -> None:
         connection.run(argv, env=environment(), timeout=_START_S, check=True)
         return 1
 
-    outcomes = fleet.map(start, others)
+    outcomes = fleet.map(start, job.daemon_phones)
     if outcomes.failures:
         raise StagingError(outcomes.failures, "Open MPI's daemon did not start on")
 
@@ -80,7 +85,7 @@ def mca_arguments(job: Job, requests: DaemonRequests, address: str) -> list[str]
         **job.parameters,
         "ess_base_jobid": requests.uri.partition(".")[0],
         "ess_base_vpid": str(requests.vpids[address]),
-        "ess_base_num_procs": str(len(job.phones)),
+        "ess_base_num_procs": str(len(job.daemon_phones) + 1),
         **({"orte_node_regex": requests.node_regex} if requests.node_regex else {}),
         "orte_hnp_uri": requests.uri,
     }
@@ -88,7 +93,7 @@ def mca_arguments(job: Job, requests: DaemonRequests, address: str) -> list[str]
 
 
 def _await_requests(head: PhoneConnection, job: Job) -> DaemonRequests:
-    count = len(job.phones) - 1
+    count = len(job.daemon_phones)
     wait_s = _START_S + _PER_DAEMON_S * count
     numbers = {"--attempt": job.attempt, "--count": count, "--timeout": round(wait_s)}
     flags = [word for flag, value in numbers.items() for word in (flag, str(value))]
@@ -102,7 +107,7 @@ def _await_requests(head: PhoneConnection, job: Job) -> DaemonRequests:
 
 def check_requests(requests: DaemonRequests, job: Job) -> None:
     """Raises DecodeError. In a lab on the loopback interface, Open MPI sees one address."""
-    if requests.vpids.keys() != {str(phone.address) for phone in job.phones[1:]}:
+    if requests.vpids.keys() != {str(phone.address) for phone in job.daemon_phones}:
         raise DecodeError("vpids: not the phones of the run")
     head = job.phones[0].address
     try:

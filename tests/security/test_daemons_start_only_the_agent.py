@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,14 @@ def test_the_host_writes_the_command_line_of_a_daemon() -> None:
         "orte_node_regex": "localhost,[2:10].77.1.2@0(2)",
         "orte_hnp_uri": URI,
     }
+
+
+def test_mpirun_asks_for_a_daemon_on_its_own_phone_on_the_loopback_interface() -> None:
+    """It does not recognize its address there."""
+    alone = replace(JOB, phones=(replace(HEAD, address=IPv4Address("127.77.1.1")),))
+    requests = DaemonRequests("7.0;tcp://127.0.0.1:1", {"127.77.1.1": 1})
+    check_requests(requests, alone)
+    assert mca_arguments(alone, requests, "127.77.1.1")[-7:-3] == ["1", "-mca", "ess_base_num_procs", "2"]
 
 
 @pytest.mark.parametrize(
