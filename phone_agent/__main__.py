@@ -91,7 +91,11 @@ def _add_run_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     daemoner.add_argument("--attempt", type=int, default=0)
     daemoner.add_argument("--count", type=int, required=True)
     daemoner.add_argument("--timeout", type=float, required=True)
-    stopper = add("stop", stop, "stop a run")
+    requester = add("request-stop", request_stop, "let an attempt write a checkpoint after the current step and end")
+    requester.add_argument("run_id")
+    requester.add_argument("--attempt", type=int, default=0)
+    requester.add_argument("--holder", help="who requests it; rejected while another host holds the lease")
+    stopper = add("stop", stop, "end a run at once")
     stopper.add_argument("run_id")
     stopper.add_argument("--holder", help="who requests it; rejected while another host holds the lease")
     follower = add("follow", follow, "print the events of a run as they are written")
@@ -111,6 +115,9 @@ def _add_run_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     cleaner.add_argument("--discard-state", action="store_true", help="free the in-memory checkpoint as well")
     cleaner.add_argument("--holder", help="who requests it; rejected while another host holds the lease")
     add("checkpoints", checkpoints, "print the newest intact checkpoint of a run on this phone").add_argument("run_id")
+    add("write-checkpoint", write_checkpoint, "write the step held in memory to a checkpoint file").add_argument(
+        "run_id"
+    )
     prober = add("probe", probe, "print the state of a run on this phone")
     prober.add_argument("run_id")
     prober.add_argument("--logcat", action="store_true", help="search Android's log for who killed the rank")
@@ -168,6 +175,12 @@ def daemons(arguments: argparse.Namespace) -> int:
 
     found = wait_for_daemons(arguments.run_id, arguments.attempt, arguments.count, arguments.timeout)
     return answer(asdict(found))
+
+
+def request_stop(arguments: argparse.Namespace) -> int:
+    from phone_agent.job.stop import request_stop as request
+
+    return answer({"requested": request(arguments.run_id, arguments.attempt, arguments.holder)})
 
 
 def stop(arguments: argparse.Namespace) -> int:
@@ -232,6 +245,13 @@ def checkpoints(arguments: argparse.Namespace) -> int:
 
     newest, damaged = newest_intact(run_directory.find(arguments.run_id))
     return answer({"newest": newest, "damaged": damaged})
+
+
+def write_checkpoint(arguments: argparse.Namespace) -> int:
+    from phone_agent.job import run_directory
+    from phone_agent.train.memory_checkpoint import write_from_memory
+
+    return answer(write_from_memory(run_directory.find(arguments.run_id)))
 
 
 def probe(arguments: argparse.Namespace) -> int:

@@ -45,7 +45,7 @@ from orchestrator.supervisor.transition import transition
 from orchestrator.text import count_of, one_line
 from phone_agent.contract import layout
 from phone_agent.contract.errors import AgentError
-from phone_agent.contract.replies import YieldRequested
+from phone_agent.contract.replies import EndRequested
 from phone_agent.contract.schema import RunSpec
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class Supervisor:
 
     def _request_yield(self, phones: tuple[Phone, ...]) -> states.YieldAccepted | None:
         answer = agent.call(
-            self._head(), YieldRequested, "yield", self.record.run_id, "--attempt", str(self.record.attempt)
+            self._head(), EndRequested, "yield", self.record.run_id, "--attempt", str(self.record.attempt)
         )
         return states.YieldAccepted(phones) if answer.requested else None
 

@@ -108,8 +108,8 @@ class Stopped:
 
 
 @dataclass(frozen=True)
-class YieldRequested:
-    """`yield`."""
+class EndRequested:
+    """`request-stop` and `yield`: False if the attempt has already ended."""
 
     requested: bool
 

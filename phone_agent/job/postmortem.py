@@ -15,7 +15,6 @@ from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.files import read_tail
 
 ERROR_PREFIX = '{"event": "error"'
-YIELD_PREFIX = '{"event": "yield"'
 LAST_LINES = 8
 
 
@@ -53,10 +52,13 @@ def errors_in(lines: list[str]) -> list[dict[str, Any]]:
     return found
 
 
-def yielded(directory: Path) -> bool:
-    """Whether the last event says that the attempt ended so that another can follow."""
+def last_event(directory: Path) -> str:
+    """The name of the last event that rank 0 wrote; empty if it is unknown."""
     last = [line for line in read_tail(directory / layout.EVENTS_FILE, size=4096) if line][-1:]
-    return any(line.startswith(YIELD_PREFIX) for line in last)
+    try:
+        return str(json.loads(last[0])["event"])
+    except (IndexError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def describe(rc: int) -> str:

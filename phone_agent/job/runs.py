@@ -11,9 +11,10 @@ from phone_agent.contract.files import read_tail
 from phone_agent.device.process import ProcessId
 from phone_agent.job import run_directory
 from phone_agent.job import state as run_state
-from phone_agent.job.state import DONE, FAILED, LOST, RUNNING, YIELDED
+from phone_agent.job.state import DONE, FAILED, LOST, RUNNING, STOPPED, YIELDED
 
 STAGED = "staged"
+_ENDS = {"done": DONE, "error": FAILED, "yield": YIELDED, "stop": STOPPED}  # by the last event of a rank
 Event = dict[str, Any]
 
 
@@ -45,8 +46,8 @@ def summary(run: Path) -> dict[str, Any]:
 
 def _rank_state(directory: Path, events: list[Event]) -> str:
     last = events[-1]["event"] if events else None
-    if last in {"done", "error", "yield"}:
-        return {"done": DONE, "yield": YIELDED}.get(last, FAILED)
+    if last in _ENDS:
+        return _ENDS[last]
     if not events:
         return STAGED
     return RUNNING if _rank_lives(directory) else LOST

@@ -102,7 +102,7 @@ def _reply(pipe: int, reply: dict[str, object]) -> None:
 
 def _record_end(directory: Path, state: RunState, rc: int) -> None:
     if rc == 0:
-        outcome = YIELDED if postmortem.yielded(directory) else DONE
+        outcome = {"yield": YIELDED, "stop": STOPPED}.get(postmortem.last_event(directory), DONE)
     elif (directory / layout.STOP_FILE).exists():
         outcome = STOPPED
     else:

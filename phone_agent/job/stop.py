@@ -1,4 +1,5 @@
-"""Ends a run: `stop` through mpirun on the head phone; `cleanup` on any phone, process by process."""
+"""Ends a run. On the head phone, `request_stop` lets it write a checkpoint and `stop` ends mpirun; on any phone,
+`cleanup` ends process by process."""
 
 from __future__ import annotations
 
@@ -24,11 +25,21 @@ CLEANUP_GRACE_S = 1.0  # between SIGTERM and SIGKILL
 KILL_TIMEOUT_S = 5.0
 
 
+def request_stop(run_id: str, attempt: int, holder: str | None = None) -> bool:
+    """Ask the attempt to write a checkpoint after the current step and to end. False if it has already ended."""
+    directory = run_directory.find(run_id, attempt)
+    lease.require(run_directory.run_of(directory), holder)
+    state = run_state.read(directory)
+    if state is None or state.is_final:
+        return False
+    (directory / layout.STOP_FILE).touch()
+    return True
+
+
 def stop(run_id: str, grace_s: float = GRACE_S, holder: str | None = None) -> dict[str, Any]:
-    """Whether there was anything to stop, and the final state."""
+    """Whether there was anything to stop, and the final state. The in-memory checkpoint stays."""
     run = run_directory.find(run_id)
     lease.require(run, holder)
-    client.stop_server(run)
     directory = run_directory.newest(run)
     state = run_state.read(directory)
     if state is None or (state.is_final and state.state != LOST):

@@ -44,6 +44,14 @@ class CheckpointClient:
             raise CheckpointServerError("the in-memory checkpoint server sent no memory", code=ErrorCode.OUT_OF_MEMORY)
         return descriptors[0], json.loads(line)["kind"]
 
+    def read(self) -> tuple[int, Any]:
+        """A descriptor of the server's memory as it is, and its signature."""
+        self._send({"request": "read"})
+        line, descriptors, _, _ = socket.recv_fds(self._socket, MAX_LINE, 1)
+        if not descriptors:
+            raise CheckpointServerError("this phone holds no training state in memory")
+        return descriptors[0], json.loads(line)["signature"]
+
     def query(self, request: str) -> dict[str, Any]:
         self._send({"request": request})
         reply: dict[str, Any] = json.loads(self._socket.recv(MAX_LINE) or "{}")

@@ -76,6 +76,11 @@ class Replica:
         _copy(self.live, self._snapshot, self.live)
         _copy(others, others, buffers)
 
+    def read(self, committed: CommittedStep) -> dict[str, Array]:
+        """All buffers of a committed step, without copying them."""
+        mapped = self.live if self._entries[LIVE] == committed else self._snapshot
+        return {**mapped, **self._others(committed)}
+
     def set_attempt(self, attempt: int) -> None:
         """Assign the snapshot to that attempt."""
         header.set_attempt(self._memory, SNAPSHOT, attempt)

@@ -4,6 +4,7 @@ It listens on a Unix socket in the run's directory and answers JSON lines from p
 
     {"request": "open", "signature": …, "size": …}   sends its memory as a file descriptor; reallocates it if the
                                                      signature differs
+    {"request": "read"}                              sends its memory as it is, and the signature
     {"request": "status"}                            which steps it holds
     {"request": "stop"}                              frees the memory and exits
 """
@@ -98,8 +99,11 @@ class CheckpointServer:
         descriptors: list[int] = []
         if request == "open":
             descriptors = [self._open(message["signature"], int(message["size"])).descriptor]
+        reply = self._status()
+        if request == "read" and self._memory is not None:
+            descriptors, reply["signature"] = [self._memory.descriptor], self._signature
         self._stopped = self._stopped or request == "stop"
-        socket.send_fds(client, [json.dumps(self._status()).encode() + b"\n"], descriptors)
+        socket.send_fds(client, [json.dumps(reply).encode() + b"\n"], descriptors)
 
     def _status(self) -> dict[str, Any]:
         memory = self._memory

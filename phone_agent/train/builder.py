@@ -33,6 +33,7 @@ from phone_agent.nn.plan.memory_plan import MemoryPlan, estimate_compute_s
 from phone_agent.nn.plan.options import Options
 from phone_agent.train import core_selection, initial_state, schedules
 from phone_agent.train.checkpoint import checkpoint_ranks
+from phone_agent.train.checkpoint_schedule import CheckpointSchedule, newest_checkpoint_age_s
 from phone_agent.train.device_config import config_for, mapped_buffers
 from phone_agent.train.load_balance import LoadBalancer
 from phone_agent.train.local_sgd import LocalSgd
@@ -89,6 +90,7 @@ class Trainer:
     loop: TrainingLoop
     load_balancer: LoadBalancer
     monitor: Monitor
+    checkpoint_schedule: CheckpointSchedule
 
     def close(self) -> None:
         """To be called while no step is in progress."""
@@ -134,6 +136,7 @@ class TrainerBuilder:
     ) -> None:
         self._run, self._spec, self._threads, self._world = run, spec, threads, world
         self._report, self._warn, self._on_phase = report, warn, on_phase
+        self._checkpoint_schedule = CheckpointSchedule(spec, newest_checkpoint_age_s(run))
         self._own = own_rank(spec, world)
         on_phase(StartupPhase.OPENING_DATA)
         batches = [rank.batch for rank in spec.ranks]
@@ -204,7 +207,7 @@ class TrainerBuilder:
             memory=memory,
         )
         communication = Communication(self._collective_config, exact, overlap, timeline)
-        return Trainer(compute, communication, recovery, loop, balancer, monitor)
+        return Trainer(compute, communication, recovery, loop, balancer, monitor, self._checkpoint_schedule)
 
     @property
     def _options(self) -> Options:
@@ -252,7 +255,7 @@ class TrainerBuilder:
         optimizer = build_optimizer(spec.optimizer, state, self._device.backend)
         if spec.communication.local_steps == 1:
             return _Learning(optimizer, reducer, spec.global_batch)
-        local = LocalSgd(optimizer, reducer, state, spec, own.batch / spec.global_batch)
+        local = LocalSgd(optimizer, reducer, state, spec, self._checkpoint_schedule, own.batch / spec.global_batch)
         return _Learning(local, local, own.batch)
 
     def _start_overlap(self, state: State, learning: _Learning, recovery: Recovery, timeline: Timeline) -> Overlap:

@@ -180,10 +180,6 @@ def _sha256(path: Path) -> str | None:
         return None
 
 
-def is_due(spec: RunSpec, step: int) -> bool:
-    return step == spec.steps or bool(spec.recovery.checkpoint_every and step % spec.recovery.checkpoint_every == 0)
-
-
 def build_metadata(spec: RunSpec, state: State, data: Dataset) -> dict[str, str]:
     """Metadata of all checkpoints of a run, without the step."""
     info = CheckpointMetadata(

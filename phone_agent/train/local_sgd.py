@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from phone_agent.comm.reducer import Reducer
 from phone_agent.contract.schema import RunSpec
 from phone_agent.nn.packing import State
-from phone_agent.train import checkpoint, evaluate
+from phone_agent.train import evaluate
+from phone_agent.train.checkpoint_schedule import CheckpointSchedule
 from phone_agent.train.optimizers import Optimizer
 
 Array = NDArray[Any]
 
 
-def is_sync_step(spec: RunSpec, step: int) -> bool:
+def is_sync_step(spec: RunSpec, checkpoints: CheckpointSchedule, step: int) -> bool:
     """Whether all phones have the same weights after this step. Evaluation and checkpoints require it as well."""
-    return step % spec.communication.local_steps == 0 or evaluate.is_due(spec, step) or checkpoint.is_due(spec, step)
+    return step % spec.communication.local_steps == 0 or evaluate.is_due(spec, step) or checkpoints.is_due(step)
 
 
 def state_names(local_steps: int, outer_momentum: float) -> tuple[str, ...]:
@@ -38,9 +39,17 @@ class LocalSgd:
     `fraction` is this phone's part of the images of a step. Gradients are those of its own batch.
     """
 
-    def __init__(self, optimizer: Optimizer, reducer: Reducer, state: State, spec: RunSpec, fraction: float) -> None:
+    def __init__(  # noqa: PLR0917 - what it stands in for, and when
+        self,
+        optimizer: Optimizer,
+        reducer: Reducer,
+        state: State,
+        spec: RunSpec,
+        checkpoints: CheckpointSchedule,
+        fraction: float,
+    ) -> None:
         self._optimizer, self._reducer, self._state, self._spec = optimizer, reducer, state, spec
-        self._fraction = fraction
+        self._checkpoints, self._fraction = checkpoints, fraction
         self.anchor = state.values.copy()
         self.buffers = dict(optimizer.buffers)
         if spec.communication.outer_momentum:
@@ -51,7 +60,7 @@ class LocalSgd:
 
     def update(self, part: slice, rate: float, step: int) -> None:
         self._optimizer.update(part, rate, step)
-        if is_sync_step(self._spec, step):
+        if is_sync_step(self._spec, self._checkpoints, step):
             self._synchronize(part, step)
 
     def _synchronize(self, part: slice, step: int) -> None:

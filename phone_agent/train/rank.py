@@ -38,7 +38,7 @@ from phone_agent.train.events import ConditionEvents, EventLog, location
 from phone_agent.train.loop import SYNC_LAG, split_micro_batches
 from phone_agent.train.progress import RunMetrics
 from phone_agent.train.rank_checks import check_same_start, own_rank
-from phone_agent.train.rank_steps import Conditions, RankStep
+from phone_agent.train.rank_steps import Conditions, RankStep, Request
 from phone_agent.train.timeline import clock_offset
 
 log = logging.getLogger("phone_agent")
@@ -111,6 +111,7 @@ class RankRun:
         saves = world.rank in checkpoint.checkpoint_ranks([rank.switch for rank in spec.ranks])
         self._checkpoints = self._open_checkpoints() if saves else None
         self._accuracy: float | None = None
+        self._end = Request.NONE  # the request that ends the attempt early
 
     def train(self) -> None:
         trainer, overlap = self._trainer, self._trainer.communication.overlap
@@ -135,7 +136,7 @@ class RankRun:
         if self._last == self._spec.steps:
             self._done(time.monotonic() - started)
         else:
-            self._yield()
+            self._end_early()
         trainer.close()
 
     # ------------------------------------------------------------------------------------------------------- start
@@ -210,10 +211,8 @@ class RankRun:
 
     def _report_step(self, step: int, own: RankStep) -> None:
         """On the communication thread. All ranks come to the same conclusions from the same results."""
-        requested = self._own.rank == 0 and (self._directory / layout.YIELD_FILE).exists()
-        steps = self._metrics.report(step, replace(own, yield_requested=requested))
-        if steps.yield_requested[0]:
-            self._last = min(self._last, step + SYNC_LAG - 1)
+        steps = self._metrics.report(step, replace(own, request=self._read_request()))
+        self._follow_request(steps.request, step + SYNC_LAG - 1)
         self._conditions.observe(steps.conditions)
         change = self._trainer.load_balancer.observe(step, steps)
         if change is not None and change.blocked:
@@ -222,15 +221,31 @@ class RankRun:
         elif change is not None:
             self._events.write("rebalance", step=change.step, batches=change.batches, reason=change.reason)
 
+    def _read_request(self) -> Request:
+        if self._own.rank != 0:
+            return Request.NONE
+        if (self._directory / layout.STOP_FILE).exists():
+            return Request.STOP
+        if (self._directory / layout.YIELD_FILE).exists():
+            return Request.YIELD
+        return Request.CHECKPOINT if self._trainer.checkpoint_schedule.interval_passed else Request.NONE
+
+    def _follow_request(self, request: Request, step: int) -> None:
+        """`step`: the first one that no rank has ended yet."""
+        if request in {Request.CHECKPOINT, Request.STOP}:
+            self._trainer.checkpoint_schedule.add(step)
+        if request in {Request.YIELD, Request.STOP} and step < self._last:
+            self._last, self._end = step, request
+
     def _ends_after(self, step: int) -> bool:
-        """The same step on all ranks: a request to yield is known to all once its step is exchanged."""
+        """The same step on all ranks: a request is known to all once its step is exchanged."""
         self._trainer.communication.overlap.wait_for_step(step + 1 - SYNC_LAG)
         return step == self._last
 
     def _after_step(self, step: int) -> None:
         """Pauses, checkpoints and evaluation. The latter two need the complete state after a step."""
         self._pause_if_needed(step)
-        evaluating, saving = evaluate.is_due(self._spec, step), checkpoint.is_due(self._spec, step)
+        evaluating, saving = evaluate.is_due(self._spec, step), self._trainer.checkpoint_schedule.is_due(step)
         if not (evaluating or saving):
             return
         trainer, state = self._trainer, self._trainer.compute.state
@@ -294,12 +309,12 @@ class RankRun:
 
     # --------------------------------------------------------------------------------------------------------- end
 
-    def _yield(self) -> None:
-        """Another attempt resumes from the in-memory checkpoint."""
+    def _end_early(self) -> None:
+        """The in-memory checkpoint stays: another attempt may resume from it."""
         if self._checkpoints is not None:
             self._checkpoints.close()
         limit_s = self._trainer.communication.config.limit_s
-        self._events.write("yield", step=self._last, **self._metrics.communication(limit_s))
+        self._events.write(self._end.name.lower(), step=self._last, **self._metrics.communication(limit_s))
 
     def _done(self, seconds: float) -> None:
         if self._checkpoints is not None:

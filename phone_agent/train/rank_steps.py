@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, fields
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,15 @@ from numpy.typing import NDArray
 from phone_agent.device.condition import Condition
 
 Column = NDArray[np.float64]
+
+
+class Request(IntEnum):
+    """What rank 0 asks all ranks to do after the next step."""
+
+    NONE = 0
+    CHECKPOINT = 1  # write one
+    YIELD = 2  # end the attempt: another one follows
+    STOP = 3  # write a checkpoint and end
 
 
 @dataclass(frozen=True)
@@ -24,10 +34,10 @@ class RankStep:
     condition: Condition = field(default_factory=Condition)
     reduce_s: float = 0.0
     images: int = 1
-    yield_requested: bool = False  # this attempt should end after a common step
+    request: Request = Request.NONE  # of rank 0
 
     def to_row(self) -> Column:
-        own = (self.loss, self.compute_s, self.comm_s, self.reduce_s, self.images, self.yield_requested)
+        own = (self.loss, self.compute_s, self.comm_s, self.reduce_s, self.images, self.request)
         return np.array([*own, *astuple(self.condition)], np.float64)
 
 
@@ -55,9 +65,9 @@ class RankSteps:
     """The steps of all ranks, by rank."""
 
     def __init__(self, rows: Column) -> None:
-        self.loss, self.compute_s, self.comm_s, self.reduce_s, images, yields = rows[:, :6].T
+        self.loss, self.compute_s, self.comm_s, self.reduce_s, images, requests = rows[:, :6].T
         self.images = np.rint(images).astype(np.int64)
-        self.yield_requested = yields != 0
+        self.request = Request(round(requests[0]))
         self.conditions = Conditions(rows[:, 6:])
 
     @classmethod

@@ -391,6 +391,70 @@ def test_yielding_attempt_ends_after_the_same_step_on_all_ranks(phones: list[Pho
     assert [max(client.held_steps(phone.run_dir("run"))).step for phone in phones] == [last["step"]] * 2
 
 
+def request_after_step(phone: Phone, spec: RunSpec, step: int, name: str) -> threading.Thread:
+    def request() -> None:
+        wait_until(lambda: any(event.get("step") == step for event in events(phone, spec)))
+        (phone.run_dir("run") / name).touch()
+
+    requester = threading.Thread(target=request)
+    requester.start()
+    return requester
+
+
+@pytest.mark.parametrize("local_steps", [1, 7])
+def test_stopped_attempt_writes_a_checkpoint_of_its_last_step(phones: list[Phone], local_steps: int) -> None:
+    spec = run_spec((4, 4), steps=100_000, bucket_bytes=1 << 20, local_steps=local_steps)
+    requester = request_after_step(phones[0], spec, 5, layout.STOP_FILE)
+    assert train(phones, spec).returncode == 0
+    requester.join()
+    last = events(phones[0], spec)[-1]
+    assert last["event"] == "stop"
+    written = [safetensors.read(phone.run_dir("run") / layout.checkpoint_file(last["step"])) for phone in phones]
+    for name, tensor in written[0].tensors.items():
+        if not name.startswith("optimizer.") or local_steps == 1:
+            np.testing.assert_array_equal(tensor, written[1].tensors[name], name)
+    assert [max(client.held_steps(phone.run_dir("run"))).step for phone in phones] == [last["step"]] * 2
+
+
+def test_checkpoint_by_time(phones: list[Phone]) -> None:
+    spec = run_spec((4, 4), steps=100_000, bucket_bytes=1 << 20, checkpoint_minutes=1e-4)
+    requester = request_after_step(phones[0], spec, 40, layout.YIELD_FILE)
+    assert train(phones, spec).returncode == 0
+    requester.join()
+    written = [event["step"] for event in events(phones[0], spec) if event["event"] == "checkpoint"]
+    assert len(written) > 1
+    assert written == sorted(set(written))
+
+
+@pytest.mark.parametrize("wire", ["fp32", "int8"])
+def test_checkpoint_from_memory_is_the_one_that_ranks_write(phones: list[Phone], wire: str) -> None:
+    """LeNet has no running statistics, so they are equal to the last bit."""
+    spec = run_spec((4, 4), steps=100_000, bucket_bytes=1 << 20, wire=wire)
+    requester = request_after_step(phones[0], spec, 5, layout.STOP_FILE)
+    assert train(phones, spec).returncode == 0
+    requester.join()
+    path = phones[1].run_dir("run") / layout.checkpoint_file(events(phones[0], spec)[-1]["step"])
+    by_ranks = safetensors.read(path)
+    path.unlink()
+    reply = json.loads(phones[1].agent("write-checkpoint", "run").stdout)
+    assert (reply["file"], reply["bytes"]) == (path.name, path.stat().st_size)
+    from_memory = safetensors.read(path)
+    assert from_memory.metadata == by_ranks.metadata
+    assert list(from_memory.tensors) == list(by_ranks.tensors)
+    for name, tensor in by_ranks.tensors.items():
+        np.testing.assert_array_equal(tensor, from_memory.tensors[name], name)
+    client.stop_server(phones[1].run_dir("run"))
+    assert phones[1].agent("write-checkpoint", "run").returncode == 1
+
+
+def test_checkpoint_from_memory_after_a_kill_holds_every_reported_step(phones: list[Phone]) -> None:
+    spec = run_spec((4, 4), steps=100_000, bucket_bytes=1 << 20)
+    train_and_kill(phones, spec, 20, 1)
+    reported = max(event["step"] for event in events(phones[0], spec) if event["event"] == "step")
+    reply = json.loads(phones[0].agent("write-checkpoint", "run").stdout)
+    assert reported <= reply["step"] <= reported + 1
+
+
 def test_new_run_frees_the_state_of_an_old_one(phones: list[Phone]) -> None:
     spec = run_spec((4,), steps=100_000)
     train_and_kill(phones[:1], spec, 3, 0)

@@ -230,10 +230,3 @@ def test_weights_of_other_programs_have_no_metadata(tmp_path: Path) -> None:
     library.save_file({"fc.weight": np.zeros((2, 3), np.float32)}, path, {"format": "pt"})
     found = checkpoint.read(path)
     assert (list(found.weights), found.optimizer_state, found.info.run) == (["fc.weight"], {}, None)
-
-
-def test_when_one_is_due() -> None:
-    every = run_spec((4,), steps=10, checkpoint_every=4)
-    assert [step for step in range(1, 11) if checkpoint.is_due(every, step)] == [4, 8, 10]
-    assert [step for step in range(1, 11) if checkpoint.is_due(run_spec((4,), steps=10), step)] == [10]
-    assert json.loads(every.to_json())["recovery"]["checkpoint_every"] == 4

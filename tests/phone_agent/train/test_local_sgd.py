@@ -15,6 +15,7 @@ from phone_agent.comm.reducer import PackedReducer
 from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract.schema import OptimizerSpec, RunSpec
 from phone_agent.nn.packing import State
+from phone_agent.train.checkpoint_schedule import CheckpointSchedule
 from phone_agent.train.local_sgd import LocalSgd, is_sync_step
 from phone_agent.train.optimizers import build_optimizer
 from tests.phone_agent.phones import AGENT, make_phones, mpirun, run_spec
@@ -39,7 +40,9 @@ def trained(spec: RunSpec, steps: int) -> list[list[Array]]:
         state = State(GRAPH, 1)
         made = build_optimizer(spec.optimizer, state, backend="reference")
         share = BATCHES[world.rank] / sum(BATCHES)
-        local = LocalSgd(made, PackedReducer(make_collective("ring", world)), state, spec, share)
+        local = LocalSgd(
+            made, PackedReducer(make_collective("ring", world)), state, spec, CheckpointSchedule(spec), share
+        )
         half = next(slot.offset for slot in list(state.packing.slots.values())[2:])
         after = []
         for step in range(1, steps + 1):
@@ -83,7 +86,9 @@ class Asked(PackedReducer):
 def test_reducer_gets_the_step_number() -> None:
     state, asked = State(GRAPH, 1), Asked()
     spec = run_spec((4,), steps=40, local_steps=10, eval_every=25)
-    local = LocalSgd(build_optimizer(PLAIN, state, backend="reference"), asked, state, spec, 1.0)
+    local = LocalSgd(
+        build_optimizer(PLAIN, state, backend="reference"), asked, state, spec, CheckpointSchedule(spec), 1.0
+    )
     for step in range(1, 41):
         local.update(slice(0, state.values.size), RATE, step)
     assert asked.steps == [10, 20, 25, 30, 40]
@@ -108,7 +113,9 @@ def test_outer_step_is_that_of_diloco() -> None:
 @pytest.mark.parametrize("changes", [{"eval_every": 5}, {"checkpoint_every": 5}])
 def test_evaluation_and_checkpoints_are_sync_steps(changes: dict[str, Any]) -> None:
     spec = run_spec(BATCHES, steps=11, local_steps=4, **changes)
-    assert [step for step in range(1, 12) if is_sync_step(spec, step)] == [4, 5, 8, 10, 11]
+    checkpoints = CheckpointSchedule(spec)
+    checkpoints.add(7)  # on request
+    assert [step for step in range(1, 12) if is_sync_step(spec, checkpoints, step)] == [4, 5, 7, 8, 10, 11]
 
 
 def test_local_sgd_learns(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from phone_agent.device.condition import Condition
 from phone_agent.train.events import ConditionEvents, EventLog
 from phone_agent.train.load_balance import LoadBalancer
 from phone_agent.train.progress import RunMetrics
-from phone_agent.train.rank_steps import Conditions, RankStep, RankSteps
+from phone_agent.train.rank_steps import Conditions, RankStep, RankSteps, Request
 from tests.phone_agent.phones import run_spec
 
 
@@ -58,12 +58,9 @@ def test_the_work_of_a_step_does_not_grow_with_the_number_of_ranks(tmp_path: Pat
 
 def test_columns_hold_the_results_of_each_rank() -> None:
     hot = Condition(temperature_c=80.0, drains=1.0)
-    steps = RankSteps.of([RankStep(1.0, 0.5, 0.1), RankStep(2.0, 0.25, 0.2, hot, 0.3, images=7, yield_requested=True)])
-    assert (steps.loss.tolist(), steps.images.tolist(), steps.yield_requested.tolist()) == (
-        [1, 2],
-        [1, 7],
-        [False, True],
-    )
+    head = RankStep(1.0, 0.5, 0.1, request=Request.STOP)
+    steps = RankSteps.of([head, RankStep(2.0, 0.25, 0.2, hot, 0.3, images=7)])
+    assert (steps.loss.tolist(), steps.images.tolist(), steps.request) == ([1, 2], [1, 7], Request.STOP)
     assert (steps.compute_s[1], steps.comm_s[1], steps.reduce_s[1]) == (0.25, 0.2, 0.3)
     assert steps.conditions[1].temperature_c == 80.0
     assert Conditions.of([Condition(), hot]).column("drains").tolist() == [0, 1]
