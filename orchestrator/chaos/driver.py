@@ -256,7 +256,7 @@ class _Run:
         """Leave nothing of the run behind, however it ended."""
         if hasattr(self, "_log") and not self._testbed.store.read(self._log.run_id).over:
             with suppress(ClusterctlError):
-                self._testbed.clusterctl("stop", self._log.run_id)
+                self._testbed.clusterctl("stop", self._log.run_id, "--discard")
         self._command.kill()
         wait_for_sshd(self._testbed.lab_dir, self._names)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,8 +17,21 @@ if TYPE_CHECKING:
     from orchestrator.records.run_tail import RunTail
 
 
-@examples("clusterctl attach", "clusterctl attach 20260131-1200", "clusterctl attach --json > result.json")
-def attach(run: RunArgument = None, inventory: InventoryOption = None, as_json: JsonOption = False) -> None:
+@examples(
+    "clusterctl attach",
+    "clusterctl attach 20260131-1200",
+    "clusterctl attach --min-phones 3",
+    "clusterctl attach --json > result.json",
+)
+def attach(
+    run: RunArgument = None,
+    min_phones: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="From now on, let the run continue with as few as N phones."),
+    ] = None,
+    inventory: InventoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Follow a run until it ends, or show how it ended.
 
     The run continues without being attached to: its supervisor, a process in the background, restarts it when a phone
@@ -26,7 +39,24 @@ def attach(run: RunArgument = None, inventory: InventoryOption = None, as_json: 
     """
     from orchestrator.cli.session import open_run_session
 
-    follow_to_end(*open_run_session(run, inventory), as_json)
+    session, record = open_run_session(run, inventory)
+    if min_phones is not None:
+        _set_min_phones(session, record, min_phones)
+    follow_to_end(session, record, as_json)
+
+
+def _set_min_phones(session: Session, record: RunRecord, number: int) -> None:
+    from orchestrator.errors import UsageError
+    from orchestrator.records.record import RunStore
+
+    if record.over:
+        raise UsageError(f"{record.run_id} is {record.state}", remedy=f"clusterctl launch --resume {record.run_id}")
+    if number > len(record.requested):
+        raise UsageError(
+            f"--min-phones {number}, but {record.run_id} was launched with {len(record.requested)} phones",
+            remedy=f"use at most {len(record.requested)}",
+        )
+    RunStore(session.state.runs).set_min_phones(record.run_id, number)
 
 
 def follow_to_end(session: Session, record: RunRecord, as_json: bool) -> None:
@@ -74,7 +104,7 @@ def _find_checkpoint(session: Session, tail: RunTail) -> Path | None:
 
     record, progress = tail.record, tail.progress
     found = local_checkpoint(RunStore(session.state.runs), record.run_id, progress)
-    if found is not None or progress.checkpoint is None:
+    if found is not None or progress.checkpoint is None or record.state == "stopped":
         return found
     try:
         with open_run_fleet(session.cluster, session.state, record) as fleet, working("fetching the last checkpoint"):

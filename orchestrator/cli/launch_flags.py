@@ -6,7 +6,9 @@ Names come from orchestrator.launch.request, types from its fields, defaults fro
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
@@ -27,6 +29,19 @@ def _parse_batch(text: str) -> int | str:
     return int(text)
 
 
+def _parse_interval(text: str) -> int | timedelta:
+    """Steps, or a time with a unit."""
+    if not (match := _INTERVAL.fullmatch(text.strip())):
+        raise typer.BadParameter(f"'{text}' is neither a number of steps nor a time such as 90s, 30min or 2h")
+    number, unit = match.groups()
+    if unit is None:
+        return int(number)
+    interval = timedelta(**{_TIME_UNITS[unit]: int(number)})
+    if not timedelta(0) < interval <= _LONGEST_INTERVAL:
+        raise typer.BadParameter(f"'{text}' is not between 1s and {_LONGEST_INTERVAL.days * 24}h")
+    return interval
+
+
 def _parse_bytes(text: str) -> int:
     from phone_agent.contract.errors import BadRequestError
     from phone_agent.contract.sizes import parse_bytes
@@ -37,6 +52,9 @@ def _parse_bytes(text: str) -> int:
         raise typer.BadParameter(str(error)) from None
 
 
+_TIME_UNITS = {"s": "seconds", "min": "minutes", "h": "hours"}
+_INTERVAL = re.compile(r"([0-9]{1,9})(s|min|h)?")
+_LONGEST_INTERVAL = timedelta(days=7)
 _COUNT: dict[str, Any] = {"min": 0, "metavar": "N"}
 _POSITIVE: dict[str, Any] = {"min": 1, "metavar": "N"}
 _FRACTION: dict[str, Any] = {"min": 0.0, "max": 1.0, "metavar": "X"}
@@ -134,7 +152,10 @@ PANELS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         ),
     },
     "Recovery": {
-        "recovery.checkpoint_every": ("Write a checkpoint every N steps.", _COUNT),
+        "recovery.checkpoint_every": (
+            "Write a checkpoint every N steps, or after a time such as 30min or 2h. 0: only at the end.",
+            {"parser": _parse_interval, "metavar": "N|TIME"},
+        ),
         "recovery.spares": (
             "Spare phones that replace failed ones, selected as in --limit.",
             {"autocompletion": complete_limit, "metavar": "SELECTOR"},
@@ -211,7 +232,7 @@ def _default(path: str) -> str:
 def _type_of(path: str) -> Any:
     if path == "freeze":
         return list[str] | None
-    if path == "batch":
+    if path in {"batch", "recovery.checkpoint_every"}:
         return str | None  # the parser decides
     group, _, name = path.rpartition(".")
     holder = get_type_hints(LaunchRequest)[group] if group else LaunchRequest

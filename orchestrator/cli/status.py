@@ -30,12 +30,19 @@ def status(
     Shows state, temperature, battery, CPU frequency, memory, agent version and current run. Exit code 1 if a phone does
     not answer or is broken.
     """
+    import time
+    from dataclasses import asdict
+
     from orchestrator.cli.session import open_session
     from orchestrator.cli.supervision import check_supervision
     from orchestrator.errors import UsageError
     from orchestrator.health.phone_health import collect_health
+    from orchestrator.health.preflight import mark_unfit
+    from orchestrator.records.record import RunStore
+    from orchestrator.records.run_tail import current_status
     from orchestrator.view.console import out, print_json
     from orchestrator.view.progress import phone_progress
+    from orchestrator.view.runs import print_waiting_runs
     from orchestrator.view.status import as_document, print_status, watch_status
     from orchestrator.view.supervisor import print_supervisor, supervisor_json
 
@@ -45,14 +52,18 @@ def status(
     supervisor, unfinished = check_supervision(session.state)
     with session.fleet() as fleet:
         if watch:
-            watch_status(out, session.cluster.name, lambda: collect_health(fleet))
+            watch_status(out, session.cluster.name, lambda: mark_unfit(collect_health(fleet), session.cluster))
             return
         with phone_progress("querying", fleet.phones) as on_done:
-            health = collect_health(fleet, on_done)
+            health = mark_unfit(collect_health(fleet, on_done), session.cluster)
+    store, now = RunStore(session.state.runs), time.time()
+    runs = [current_status(store, record, now) for record in unfinished]
     if as_json:
-        print_json({**as_document(session.cluster.name, health), "supervisor": supervisor_json(supervisor)})
+        shown = {"runs": [asdict(each) for each in runs], "supervisor": supervisor_json(supervisor)}
+        print_json({**as_document(session.cluster.name, health), **shown})
     else:
         print_status(out, session.cluster.name, health)
+        print_waiting_runs(out, runs)
         print_supervisor(out, supervisor, unfinished)
     _exit_by(health)
 

@@ -30,6 +30,7 @@ ACTIVE_RUN = frozenset({"starting", "running"})
 class PhoneState(StrEnum):
     RUNNING = "running"
     READY = "ready"
+    UNFIT = "unfit"  # answers, but `launch` would refuse it
     HOT = "hot"
     FAILED = "failed"  # reachable, but something on it is broken
     UNPROVISIONED = "unprovisioned"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.errors import ClusterctlError
 from orchestrator.health.checks import PREFLIGHT_CHECKS
 from orchestrator.health.finding import Finding, Severity
 from orchestrator.health.observation import ClusterFacts, ContactResult, Observation
-from orchestrator.health.phone_health import PhoneHealth
+from orchestrator.health.phone_health import PhoneHealth, PhoneState
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Cluster, Phone
 
@@ -65,6 +65,20 @@ def run_preflight(health: Sequence[PhoneHealth], cluster: Cluster | None = None)
     fit = tuple(each.phone for each in health if each.phone.name not in excluded)
     slow = [_slow(phone, finding) for phone in fit for finding in findings[phone] if finding.severity is Severity.SLOWS]
     return Preflight(fit, unfit, memory, tuple(slow))
+
+
+def mark_unfit(health: Sequence[PhoneHealth], cluster: Cluster | None = None) -> tuple[PhoneHealth, ...]:
+    """A phone that `launch` would refuse is not ready, and its notes say why."""
+    unfit = {each.phone: each for each in run_preflight(health, cluster).unfit}
+    return tuple(_mark_unfit(each, unfit[each.phone]) if each.phone in unfit else each for each in health)
+
+
+def _mark_unfit(health: PhoneHealth, unfit: UnfitPhone) -> PhoneHealth:
+    if health.state is not PhoneState.READY:
+        return health
+    notes = health.notes or (unfit.reason,)
+    command = (unfit.command or _DOCTOR).format(phones=health.phone.name)
+    return replace(health, state=PhoneState.UNFIT, notes=notes, remedy=health.remedy or command)
 
 
 def _cluster_facts(cluster: Cluster | None) -> ClusterFacts:

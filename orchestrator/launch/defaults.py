@@ -6,6 +6,7 @@ Options that travel to the phones take their defaults from the groups of the run
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any, Final
 
 from orchestrator.launch.request import LaunchRequest, option_paths
@@ -21,6 +22,7 @@ _LAUNCH: Final[dict[str, Any]] = {
     "data.source": "auto",
     "data.augment": "none",
     "data.on_corrupt": "fail",
+    "recovery.checkpoint_every": timedelta(minutes=RecoverySpec().checkpoint_minutes),
 }
 _GROUPS: Final[dict[str, Any]] = {
     "optimizer": OptimizerSpec(),
@@ -46,6 +48,6 @@ DESCRIPTIONS: Final = {
     "compute.threads": "one per big core",
     "compute.memory_bytes": "enough to train without recomputing activations",
     "compute.micro_batch": "the whole batch, or as much as fits in memory",
-    "recovery.checkpoint_every": "only at the end",
+    "recovery.checkpoint_every": f"{RecoverySpec().checkpoint_minutes:g}min",
     "recovery.min_phones": "a majority of the phones that started",
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -83,7 +84,7 @@ class ComputeOptions:
 
 @dataclass(frozen=True)
 class RecoveryOptions:
-    checkpoint_every: int | None = None
+    checkpoint_every: int | timedelta | None = None  # steps or time; 0: only at the end
     spares: str | None = None  # a selector, as in --limit
     min_phones: int | None = None
     max_restarts: int | None = None

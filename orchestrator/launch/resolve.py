@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from orchestrator.errors import UsageError
@@ -135,7 +136,11 @@ def resolve(request: LaunchRequest, *, spares: tuple[str, ...] = (), dataset: Da
         decay=_duration(options, "schedule.decay_steps", "schedule.decay_epochs"),
         communication=CommunicationSpec(**_group(options, "communication")),
         compute=ComputeSpec(**_group(options, "compute")),
-        recovery=RecoverySpec(**_group(options, "recovery") | {"spares": spares}),
+        recovery=RecoverySpec(
+            **_group(options, "recovery")
+            | checkpoint_interval(options["recovery.checkpoint_every"])
+            | {"spares": spares}
+        ),
     )
 
 
@@ -325,6 +330,13 @@ def _group(options: Options, name: str) -> dict[str, Any]:
 
 def _optimizer(options: Options) -> OptimizerSpec:
     return OptimizerSpec(**_group(options, "optimizer"))
+
+
+def checkpoint_interval(every: int | timedelta) -> dict[str, Any]:
+    """Fields of a RecoverySpec."""
+    if isinstance(every, timedelta):
+        return {"checkpoint_every": 0, "checkpoint_minutes": every.total_seconds() / 60}
+    return {"checkpoint_every": every, "checkpoint_minutes": 0.0}
 
 
 def _schedule(options: Options) -> ScheduleSpec:

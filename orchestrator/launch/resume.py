@@ -14,6 +14,7 @@ from orchestrator.launch.dataset import Dataset, find_stored
 from orchestrator.launch.initial_state import InitialState
 from orchestrator.launch.next_attempt import next_attempt
 from orchestrator.launch.request import LaunchRequest, flag_of, given_options
+from orchestrator.launch.resolve import checkpoint_interval
 from orchestrator.launch.run_spec import new_run_id
 from orchestrator.records import checkpoints
 from orchestrator.records.checkpoints import FoundCheckpoint
@@ -24,7 +25,9 @@ from phone_agent.contract.schema import SYNTHETIC, DataSpec, RecoverySpec, Resum
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
 
-CHANGEABLE = frozenset({"steps", "recovery.spares", "recovery.min_phones", "recovery.max_restarts"})
+CHANGEABLE = frozenset(
+    {"steps", "recovery.checkpoint_every", "recovery.spares", "recovery.min_phones", "recovery.max_restarts"}
+)
 
 
 def check_resume(request: LaunchRequest) -> None:
@@ -73,9 +76,14 @@ def build_resumed_spec(
 
 def _recovery(parent: RunSpec, request: LaunchRequest, spares: tuple[str, ...]) -> RecoverySpec:
     """Phones change between runs, so the limits are those of this launch."""
-    given = {"min_phones": request.recovery.min_phones, "max_restarts": request.recovery.max_restarts}
-    limits = {name: value for name, value in given.items() if value is not None}
-    return RecoverySpec(parent.recovery.checkpoint_every, spares, **limits)
+    given, before = request.recovery, parent.recovery
+    limits = {"min_phones": given.min_phones, "max_restarts": given.max_restarts}
+    changed = {name: value for name, value in limits.items() if value is not None}
+    if given.checkpoint_every is not None:
+        interval = checkpoint_interval(given.checkpoint_every)
+    else:
+        interval = {"checkpoint_every": before.checkpoint_every, "checkpoint_minutes": before.checkpoint_minutes}
+    return RecoverySpec(**interval, spares=spares, **changed)
 
 
 def stored_data(spec: DataSpec) -> Dataset:

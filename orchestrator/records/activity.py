@@ -22,6 +22,7 @@ class Activity:
     phases: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # of a restart: phones done, phones in total
     doing: str = ""  # anything else that takes a while
     problem: str = ""  # why the run cannot be followed; the supervisor keeps trying
+    unable: Mapping[str, str] | None = None  # phones that cannot take part in a restart, and why; None: not known
 
 
 class ActivityFile:
@@ -31,6 +32,7 @@ class ActivityFile:
         self._path = run_directory / FILE
         self._phases: dict[str, tuple[int, int]] = {}
         self._doing = self._problem = ""
+        self._unable: Mapping[str, str] | None = None
         self._written_at = 0.0
 
     def report_phase(self, what: str, done: int, total: int) -> None:
@@ -48,15 +50,22 @@ class ActivityFile:
             self._problem = problem
             self._write()
 
+    def report_unable(self, phones: Mapping[str, str]) -> None:
+        if phones != self._unable:
+            self._unable = phones
+            self._write()
+
     def clear(self) -> None:
         """Nothing but following the run."""
-        if self._phases or self._doing or self._problem or not self._written_at:
-            self._phases, self._doing, self._problem = {}, "", ""
+        if self._phases or self._doing or self._problem or self._unable is not None or not self._written_at:
+            self._phases, self._doing, self._problem, self._unable = {}, "", "", None
             self._write()
 
     def _write(self) -> None:
         self._written_at = time.monotonic()
-        write_json(self._path, {"phases": self._phases, "doing": self._doing, "problem": self._problem})
+        unable = None if self._unable is None else dict(self._unable)
+        current = {"phases": self._phases, "doing": self._doing, "problem": self._problem, "unable": unable}
+        write_json(self._path, current)
 
 
 def read_activity(run_directory: Path) -> Activity:
@@ -70,4 +79,6 @@ def read_activity(run_directory: Path) -> Activity:
 
 def _parse(raw: dict[str, Any]) -> Activity:
     phases = {str(what): (int(done), int(total)) for what, (done, total) in raw["phases"].items()}
-    return Activity(phases, str(raw["doing"]), str(raw["problem"]))
+    unable = raw["unable"]
+    problems = None if unable is None else {str(name): str(why) for name, why in unable.items()}
+    return Activity(phases, str(raw["doing"]), str(raw["problem"]), problems)

@@ -259,11 +259,15 @@ class Progress:
         return max(0.0, self.last_time - self.first_time)
 
     @property
+    def mean_step_s(self) -> float | None:
+        return self._step_time_s / self._timed_steps if self._step_time_s else None
+
+    @property
     def eta_s(self) -> float | None:
         """Estimated from the mean step time."""
-        if not self._step_time_s or self.over:
+        if self.mean_step_s is None or self.over:
             return None
-        return self._step_time_s / self._timed_steps * max(0, self.steps - self.step)
+        return self.mean_step_s * max(0, self.steps - self.step)
 
     def update(self, event: Event) -> None:  # noqa: C901, PLR0912 (a table)
         if event.time and event.kind not in FOLLOWER_EVENTS:  # whose time is that of the follower

@@ -7,6 +7,7 @@
                       incidents.jsonl  failures of phones, and how the run recovered from them
                       activity.json    what its supervisor is doing at the moment
                       stop             exists once the run is to be stopped
+                      min_phones       replaces that of the record: `attach --min-phones`
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from orchestrator.errors import UsageError
 from orchestrator.paths import ClusterState
 from orchestrator.records.events import FINAL_STATES, Progress
 from phone_agent.contract import layout
-from phone_agent.contract.files import sync_directory, write_bytes
+from phone_agent.contract.files import read_int, sync_directory, write_bytes
 from phone_agent.contract.schema import RunSpec, SchemaError
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9_.-]{1,40}-[0-9a-f]{4}")
 
 _STOP_REQUEST = "stop"  # a file in the directory of the run
+_DISCARD = b"discard"  # its content if the newest step need not be saved
+_MIN_PHONES = "min_phones"
 _UNFINISHED = ".new-"  # prefix of the directory of a run while it is being written
 
 
@@ -183,12 +186,19 @@ class RunStore:
     def run_ids(self) -> list[str]:
         return [path.name for path in self.root.glob("*/") if not path.name.startswith(_UNFINISHED)]
 
-    def request_stop(self, run_id: str) -> None:
-        """From now on, no supervisor restarts the run."""
-        (self.directory(run_id) / _STOP_REQUEST).touch()
+    def request_stop(self, run_id: str, *, discard: bool = False) -> None:
+        """From now on, no supervisor restarts the run. `discard`: without saving its newest step."""
+        write_bytes(self.directory(run_id) / _STOP_REQUEST, _DISCARD if discard else b"")
 
     def stop_requested(self, run_id: str) -> bool:
         return (self.directory(run_id) / _STOP_REQUEST).exists()
+
+    def discard_requested(self, run_id: str) -> bool:
+        return self.stop_requested(run_id) and (self.directory(run_id) / _STOP_REQUEST).read_bytes() == _DISCARD
+
+    def set_min_phones(self, run_id: str, number: int) -> None:
+        """Changes the record from now on. In a file of its own: the record itself belongs to the supervisor."""
+        write_bytes(self.directory(run_id) / _MIN_PHONES, str(number).encode())
 
     def all(self) -> tuple[RunRecord, ...]:
         """Oldest first, without damaged records."""
@@ -219,6 +229,7 @@ def _read(path: Path) -> RunRecord | None:
         return None
     return replace(
         record,
+        min_phones=read_int(path.with_name(_MIN_PHONES)) or record.min_phones,
         failure=failure,
         phones=tuple(record.phones),
         requested=tuple(record.requested or record.phones),

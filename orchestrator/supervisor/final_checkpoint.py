@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import ClusterctlError, PhoneError
-from orchestrator.records.checkpoints import FetchError, fetch_last, remove_from_phones
+from orchestrator.records.checkpoints import FetchError, fetch_last, newest_local, remove_from_phones
+from phone_agent.contract import layout
 
 if TYPE_CHECKING:
     from orchestrator.launch.context import LaunchContext
@@ -18,9 +19,11 @@ _PAUSES_S = (1.0, 3.0, 10.0)  # before each further try
 
 
 def local_checkpoint(store: RunStore, run_id: str, progress: Progress) -> Path | None:
-    """The last checkpoint that the run announced, if it is on this computer."""
-    path = store.directory(run_id) / progress.checkpoint.name if progress.checkpoint else None
-    return path if path and path.exists() else None
+    """The last checkpoint of the run, if it is on this computer. One that was written while the run was being stopped
+    may be newer than the last that the run announced."""
+    newest = newest_local(store.directory(run_id))
+    announced = progress.checkpoint.step if progress.checkpoint else 0
+    return newest if newest and layout.checkpoint_step(newest) >= announced else None
 
 
 def collect_checkpoint(launch: LaunchContext, record: RunRecord, progress: Progress) -> Path | None:

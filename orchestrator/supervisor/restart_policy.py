@@ -86,11 +86,8 @@ def select_phones(record: RunRecord, probes: Sequence[Probe], history: FailureHi
 
     A spare that took part keeps its place if otherwise the newest state in memory would be lost.
     """
-    able = [
-        probe.phone
-        for probe in probes
-        if not probe.problem and history.recent.get(probe.phone.name, 0) < MAX_FAILURES_WITHOUT_STEP
-    ]
+    unable = unable_phones(probes, history)
+    able = [probe.phone for probe in probes if probe.phone.name not in unable]
     own = [phone for phone in able if phone.name in record.requested]
     spares = [phone for phone in able if phone.name in record.spares]
     selected = [*own, *spares[: max(0, len(record.requested) - len(own))]]
@@ -103,6 +100,13 @@ def select_phones(record: RunRecord, probes: Sequence[Probe], history: FailureHi
         )
         return NoRestart(f"{left} (--min-phones): waiting for phones")
     return tuple(probe.phone for probe in probes if probe.phone in selected)
+
+
+def unable_phones(probes: Sequence[Probe], history: FailureHistory) -> dict[str, str]:
+    """Phones that cannot take part in an attempt, by name, and why."""
+    failed = [name for name, count in history.recent.items() if count >= MAX_FAILURES_WITHOUT_STEP]
+    left_out = {probe.phone.name: "failed repeatedly" for probe in probes if probe.phone.name in failed}
+    return left_out | {probe.phone.name: probe.problem_detail for probe in probes if probe.problem}
 
 
 def without_implausible_state(probe: Probe, record: RunRecord) -> Probe:

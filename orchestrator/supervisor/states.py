@@ -158,6 +158,7 @@ class AttemptTerminated:
 
     probes: tuple[Probe, ...]  # of all phones of the run, spares included
     checkpoint_step: int = 0  # of the newest checkpoint on this computer, which may be damaged; 0: there is none
+    min_phones: int | None = None  # a person has changed it; None: as it was
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from orchestrator.supervisor.follow import FollowRefusedError, follow
 from orchestrator.supervisor.probe import LeaseHeldError, Probe, probe_phones, terminate
 from orchestrator.supervisor.recovery_timing import RecoveryTiming
 from orchestrator.supervisor.rejoin import RejoinMonitor
-from orchestrator.supervisor.restart_policy import lost_phones, without_implausible_state
+from orchestrator.supervisor.restart_policy import lost_phones, unable_phones, without_implausible_state
 from orchestrator.supervisor.states import Finished, Following, RunContext
 from orchestrator.supervisor.step_timeout import StepTimeout
 from orchestrator.supervisor.transition import transition
@@ -316,9 +316,13 @@ class Supervisor:
         for probe in terminate(self._fleet, self.record.run_id, asked):
             known[probe.phone] = without_implausible_state(probe, self.record)
         self._timing.end_phase(recovery_timing.TERMINATION)
+        probes = tuple(known[phone] for phone in self._fleet.phones)
+        self._activity.report_unable(unable_phones(probes, self._context.history))
         local = checkpoints.newest_local(self._directory)
         return states.AttemptTerminated(
-            tuple(known[phone] for phone in self._fleet.phones), layout.checkpoint_step(local) if local else 0
+            probes,
+            layout.checkpoint_step(local) if local else 0,
+            self._store.read(self.record.run_id).min_phones,
         )
 
     def _start_attempt(self, action: states.StartAttempt) -> states.AttemptStarted | states.StartFailed:

@@ -181,7 +181,7 @@ def _restart(before: Following | Recovering, failure: Diagnosis | None, now: flo
 def _while_recovering(state: Recovering, event: SupervisorEvent, now: float) -> Decision:  # noqa: PLR0911  (a table)
     match event:
         case states.AttemptTerminated():
-            return _select(state, event, now)
+            return _select(_with_min_phones(state, event.min_phones), event, now)
         case states.CheckpointsSearched():
             return _start(state, event.terminated, event.found)
         case states.AttemptStarted():
@@ -197,6 +197,13 @@ def _while_recovering(state: Recovering, event: SupervisorEvent, now: float) -> 
             return _wait_for_phones(state, Diagnosis(Cause.RESTART_FAILED, detail=event.message))
         case _:
             return state, ()
+
+
+def _with_min_phones(state: Recovering, min_phones: int | None) -> Recovering:
+    if min_phones is None:
+        return state
+    record = replace(state.context.record, min_phones=min_phones)
+    return replace(state, context=replace(state.context, record=record))
 
 
 def _select(state: Recovering, event: states.AttemptTerminated, now: float) -> Decision:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from orchestrator.format import format_clock
 from orchestrator.records.events import MAX_LOSS, Event, PauseEvent, Progress, RebalanceEvent, ResumeEvent
+from orchestrator.records.run_status import RunStatus
 from orchestrator.text import count_of
 
 CURVE_WIDTH = 44  # the whole view fits 80 columns
@@ -49,6 +50,22 @@ def format_accuracy(progress: Progress) -> str:
     if found is None or found.top1 is None or found.top5 is None:
         return "" if progress.test_accuracy is None else f"test accuracy {progress.test_accuracy:.1%}"
     return f"test accuracy {found.top1:.1%} (top 5: {found.top5:.1%})"
+
+
+def format_computing(status: RunStatus) -> str:
+    """How many phones compute, unless all of them do."""
+    if status.over or status.computing == status.phones or (status.step == 0 and not status.waiting_for):
+        return ""
+    return f"{status.computing or 'none'} of {status.phones} compute"
+
+
+def format_silence(status: RunStatus) -> str:
+    """How old the last step is, if nothing arrives any more."""
+    if not status.silent:
+        return ""
+    if status.last_step_age_s is None:
+        return "no step yet, and no news from the head phone"
+    return f"no news from the head phone; last step {format_clock(status.last_step_age_s)} ago"
 
 
 def format_batch_change(change: RebalanceEvent) -> str:

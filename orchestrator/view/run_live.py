@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import TracebackType
 from typing import Self
 
@@ -14,7 +13,8 @@ from rich.text import Text
 
 from orchestrator.format import format_clock
 from orchestrator.records.activity import Activity
-from orchestrator.records.events import FOLLOWER_EVENTS, Event, Progress
+from orchestrator.records.events import Event, Progress
+from orchestrator.records.run_status import RunStatus
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err
 from orchestrator.view.run_format import (
@@ -22,8 +22,10 @@ from orchestrator.view.run_format import (
     STATE_STYLE,
     format_accuracy,
     format_batch_change,
+    format_computing,
     format_loss,
     format_phase,
+    format_silence,
     format_speed,
     sparkline,
 )
@@ -35,8 +37,8 @@ class LiveRunView:
         self._spec = spec
         self._phases: dict[str, tuple[int, int]] = {}
         self._progress: Progress | None = None
-        self._last_event_at = time.monotonic()
         self._activity = Activity()
+        self._status: RunStatus | None = None
         self._live = Live(console=err, refresh_per_second=4, get_renderable=self._render, transient=spec is None)
 
     def __enter__(self) -> Self:
@@ -49,22 +51,19 @@ class LiveRunView:
     def phase(self, what: str, done: int, total: int) -> None:
         self._phases[what] = (done, total)
 
-    def update(self, progress: Progress, event: Event) -> None:
+    def update(self, progress: Progress, _event: Event) -> None:
         self._progress = progress
-        if event.kind not in FOLLOWER_EVENTS:
-            self._last_event_at = time.monotonic()
 
-    def refresh(self, spec: RunSpec, progress: Progress, activity: Activity) -> None:
-        """What no event reports: the phones of a new attempt, and what the supervisor is doing."""
-        self._spec, self._progress, self._activity = spec, progress, activity
+    def refresh(self, spec: RunSpec, progress: Progress, activity: Activity, status: RunStatus) -> None:
+        """What no event reports: the phones of a new attempt, what the supervisor is doing, what the run waits for."""
+        self._spec, self._progress, self._activity, self._status = spec, progress, activity, status
         self._phases = dict(activity.phases)
 
     def _render(self) -> RenderableType:
         lines: list[RenderableType] = [Text(format_phase(*item)) for item in self._phases.items()]
         if self._spec is not None:
             progress = self._progress or Progress(self._spec.steps)
-            idle_s = 0.0 if progress.over else time.monotonic() - self._last_event_at
-            lines.append(render_run(self._spec, progress, idle_s))
+            lines.append(render_run(self._spec, progress, self._status))
             lines += [Text(text, style) for text, style in self._supervisor_lines() if text and not progress.over]
         return Group(*lines)
 
@@ -72,8 +71,8 @@ class LiveRunView:
         return (one_line(self._activity.doing), "dim"), (one_line(self._activity.problem), "yellow")
 
 
-def render_run(spec: RunSpec, progress: Progress, idle_s: float = 0.0) -> RenderableType:
-    """`idle_s`: seconds since the last event, added to the elapsed time so that the clock keeps moving."""
+def render_run(spec: RunSpec, progress: Progress, status: RunStatus | None = None) -> RenderableType:
+    """`status`: at this moment; None before anything is known."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", justify="right")
     grid.add_column()
@@ -84,7 +83,9 @@ def render_run(spec: RunSpec, progress: Progress, idle_s: float = 0.0) -> Render
         grid.add_row("held out", Text(f"{format_accuracy(progress)} at step {progress.evaluated.step}"))
     grid.add_row("speed", Text(format_speed(progress)))
     grid.add_row("hottest", Text(_hottest(spec, progress)))
-    grid.add_row("time", Text(_times(progress, idle_s)))
+    grid.add_row("time", Text(_times(progress, status)))
+    for label, text in _status_rows(status):
+        grid.add_row(label, Text(text, "bold yellow"))
     for incident in progress.incidents[-2:]:
         grid.add_row("", Text(incident, "bold yellow", overflow="ellipsis", no_wrap=True))
     for line in _phone_events(progress):
@@ -135,7 +136,22 @@ def _hottest(spec: RunSpec, progress: Progress) -> str:
     return f"{name}{where}  {progress.hottest.temperature_c:.0f} °C"
 
 
-def _times(progress: Progress, idle_s: float) -> str:
-    elapsed = format_clock(progress.elapsed_s + idle_s)
-    left = progress.eta_s
-    return f"{elapsed} elapsed" + ("" if left is None else f", {format_clock(max(0.0, left - idle_s))} left")
+def _times(progress: Progress, status: RunStatus | None) -> str:
+    """The clock keeps moving between events. The time left is not counted down while nothing arrives."""
+    idle_s = (status.last_step_age_s or 0.0) if status else 0.0
+    elapsed = f"{format_clock(progress.elapsed_s + idle_s)} elapsed"
+    if status is None or status.eta_s is None:
+        return elapsed
+    return f"{elapsed}, {format_clock(status.eta_s)} left"
+
+
+def _status_rows(status: RunStatus | None) -> list[tuple[str, str]]:
+    if status is None:
+        return []
+    rows = (
+        ("phones", format_computing(status)),
+        ("", format_silence(status)),
+        ("waiting for", one_line(status.waiting_for)),
+        ("next", status.next_command),
+    )
+    return [row for row in rows if row[1]]

@@ -33,6 +33,8 @@ def print_summary(spec: RunSpec, progress: Progress, failure: Failure | None, ch
         out.print(f"  {communication}", markup=False, soft_wrap=True)
     if checkpoint is not None:
         out.print(f"  checkpoint: {checkpoint}", markup=False, soft_wrap=True)
+        if progress.state != "done":
+            next_step(f"clusterctl launch --resume {spec.run_id}", "continue it")
         next_step(f"clusterctl eval {spec.run_id}", "evaluate it")
         next_step(f"clusterctl export {spec.run_id}", "export it")
     if failure is not None and not failure.permanent:

@@ -27,7 +27,7 @@ def watch_run(tail: RunTail, view: RunView, ensure_supervisor: Callable[[], obje
     while True:
         for event in tail.poll():
             view.update(tail.progress, event)
-        view.refresh(tail.spec, tail.progress, tail.activity)
+        view.refresh(tail.spec, tail.progress, tail.activity, tail.status(time.time()))
         if tail.record.over:
             return
         if time.monotonic() - checked_at > _SUPERVISOR_CHECK_S:

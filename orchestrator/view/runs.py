@@ -9,9 +9,10 @@ from rich.text import Text
 
 from orchestrator.format import format_clock
 from orchestrator.records.record import RunRecord, StoredRun
+from orchestrator.records.run_status import RunStatus
 from orchestrator.text import one_line
 from orchestrator.view.console import next_step
-from orchestrator.view.run_format import STATE_STYLE
+from orchestrator.view.run_format import STATE_STYLE, format_silence
 from orchestrator.view.table import Column, FitTable, print_table
 
 
@@ -29,6 +30,15 @@ def print_runs(console: Console, runs: Sequence[StoredRun], problems: Mapping[st
     for run_id, problem in problems.items():
         if problem:
             console.print(Text(f"{run_id}: last known state; {one_line(problem)}", "yellow"), soft_wrap=True)
+
+
+def print_waiting_runs(console: Console, runs: Sequence[RunStatus]) -> None:
+    """Unfinished runs that do not train at the moment, and what helps."""
+    for run in runs:
+        reason = f"waiting for {one_line(run.waiting_for)}" if run.waiting_for else format_silence(run)
+        if reason:
+            console.print(Text(f"{run.run_id}  {run.state} at step {run.step}: {reason}", "yellow"), soft_wrap=True)
+            next_step(run.next_command or f"clusterctl attach {run.run_id}")
 
 
 def render_runs(runs: Sequence[StoredRun], unanswered: Collection[str]) -> FitTable:

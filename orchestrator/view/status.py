@@ -30,6 +30,7 @@ _CELL_WIDTH = 9
 _MARKS = {
     PhoneState.RUNNING: ("●", "green"),
     PhoneState.READY: ("○", "cyan"),
+    PhoneState.UNFIT: ("◇", "yellow"),
     PhoneState.HOT: ("▲", "bold red"),
     PhoneState.FAILED: ("✗", "bold magenta"),
     PhoneState.UNPROVISIONED: ("+", "yellow"),
@@ -42,6 +43,7 @@ _WORST_FIRST = (
     PhoneState.HOT,
     PhoneState.OFF,
     PhoneState.UNPROVISIONED,
+    PhoneState.UNFIT,
     PhoneState.RUNNING,
     PhoneState.READY,
 )
@@ -252,7 +254,7 @@ def print_status(console: Console, cluster: str, health: Sequence[PhoneHealth]) 
     console.print(render_status(cluster, health, console.size))
     if bare := [each.phone for each in health if each.needs_provision]:
         next_step(f"clusterctl provision --limit {fold(bare)}")
-    elif any(each.state in {PhoneState.OFF, PhoneState.FAILED} for each in health):
+    elif any(each.state in {PhoneState.OFF, PhoneState.FAILED, PhoneState.UNFIT} for each in health):
         next_step("clusterctl doctor")
 
 

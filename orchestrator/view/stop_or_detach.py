@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import Enum
 
-from orchestrator.records.record import RunRecord
+from orchestrator.supervisor.stop import StoppedRun
 from orchestrator.view.console import err, next_step
 
 
@@ -27,9 +27,17 @@ def ask_stop_or_detach() -> StopOrDetach:
     return StopOrDetach.STOP if answer.strip().lower() in {"s", "stop"} else StopOrDetach.DETACH
 
 
-def print_stopped(record: RunRecord) -> None:
+def print_stopped(stopped: StoppedRun) -> None:
+    record, checkpoint = stopped.record, stopped.checkpoint
     err.print(f"{record.run_id}: {record.state} at step {record.step} of {record.steps}.", markup=False)
-    next_step(f"clusterctl collect-logs {record.run_id}")
+    if checkpoint is None:
+        err.print("No step is saved." if record.step else "No step was completed: there is nothing to save.")
+    else:
+        lost = f" Later steps, up to {record.step}, are lost." if record.step > checkpoint.step else ""
+        err.print(f"Saved: step {checkpoint.step}, {checkpoint.path}.{lost}", markup=False, soft_wrap=True)
+    if checkpoint is not None and record.state != "done":
+        next_step(f"clusterctl launch --resume {record.run_id}", "continue it")
+    next_step(f"clusterctl collect-logs {record.run_id}", "logs")
 
 
 def print_detached(run_id: str) -> None:

@@ -70,6 +70,17 @@ def test_help_has_panels_examples_and_defaults_and_imports_nothing_heavy() -> No
     assert not imported_by("launch", "--help") & {"numpy", "yaml", "paramiko"}
 
 
+@pytest.mark.parametrize(
+    ("text", "steps", "minutes"),
+    [("500", 500, 0.0), ("0", 0, 0.0), ("90s", 0, 1.5), ("10min", 0, 10.0), ("2h", 0, 120.0)],
+)
+@pytest.mark.usefixtures("two_fit")
+def test_checkpoint_interval_in_steps_or_time(text: str, steps: int, minutes: float) -> None:
+    shown = launch("--data", "synthetic", "--checkpoint-every", text, "--dry-run", "--json")
+    recovery = json.loads(shown.stdout)["run"]["recovery"]
+    assert (recovery["checkpoint_every"], recovery["checkpoint_minutes"]) == (steps, minutes)
+
+
 def test_thread_limit_is_that_of_the_core() -> None:
     assert PANELS["Compute"]["compute.threads"][1]["max"] == MAX_THREADS
 
@@ -89,6 +100,8 @@ def test_thread_limit_is_that_of_the_core() -> None:
         (["--backend", "abacus"], "'reference'"),
         (["--augment", "imagnet"], "'imagenet'"),
         (["--activations", "fp8"], "'fp16'"),
+        (["--checkpoint-every", "often"], "nor a time such as 90s, 30min or 2h"),
+        (["--checkpoint-every", "0min"], "not between 1s and 168h"),
     ],
 )
 def test_invalid_values_are_usage_errors(flags: list[str], words: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from orchestrator.fleet.result import Outcome, Outcomes, Status
-from orchestrator.health.phone_health import evaluate_health
-from orchestrator.health.preflight import Preflight, UnfitPhonesError, run_preflight
+from orchestrator.health.phone_health import PhoneHealth, PhoneState, evaluate_health
+from orchestrator.health.preflight import Preflight, UnfitPhonesError, mark_unfit, run_preflight
 from orchestrator.health.session_facts import SessionFacts
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inventory.model import Cluster
@@ -15,16 +17,40 @@ from tests.orchestrator.launch.samples import phones, telemetry
 
 
 def before_a_run(*sessions: SessionFacts) -> Preflight:
-    vitals = [replace(parse_vitals(telemetry(), "", (1000.0, 1000.0)), session=each) for each in sessions]
-    chosen = phones(len(sessions))
+    return run_preflight(_health([replace(_vitals(), session=each) for each in sessions]), _cluster())
+
+
+def _vitals(**changes: Any) -> Vitals:
+    return replace(parse_vitals(telemetry(), "", (1000.0, 1000.0)), session=SESSION, **changes)
+
+
+def _health(vitals: Sequence[Vitals]) -> tuple[PhoneHealth, ...]:
+    chosen = phones(len(vitals))
     outcomes = [Outcome(phone, Status.OK, 0.1, each) for phone, each in zip(chosen, vitals, strict=True)]
-    return run_preflight(evaluate_health(Outcomes[Vitals](tuple(outcomes))), _cluster())
+    return evaluate_health(Outcomes[Vitals](tuple(outcomes)))
 
 
 def _cluster() -> Cluster:
     from pathlib import Path
 
     return Cluster("rack", SUBNET, None, "eth0", "1gbit", (), Path("inventory.yaml"))
+
+
+def test_a_phone_that_launch_would_refuse_is_not_ready() -> None:
+    broken = replace(_vitals(), session=replace(SESSION, tmpdir="", tmp_writable=False))
+    health = _health([_vitals(), broken, _vitals(disk_free_mb=10), _vitals(temperature_c=95.0)])
+    assert [each.state for each in health[:3]] == [PhoneState.READY] * 3
+    ready, tmpdir, disk, hot = mark_unfit(health, _cluster())
+    assert [ready.state, tmpdir.state, disk.state, hot.state] == [
+        PhoneState.READY,
+        PhoneState.UNFIT,
+        PhoneState.UNFIT,
+        PhoneState.HOT,
+    ]
+    assert "TMPDIR is unset" in tmpdir.notes[0]
+    assert tmpdir.remedy == "clusterctl doctor --fix --limit p1-02"
+    assert "only 10 MB of disk" in disk.notes[0]
+    assert run_preflight(health, _cluster()).fit == (ready.phone,)
 
 
 def test_a_phone_without_tmpdir_is_unfit() -> None:

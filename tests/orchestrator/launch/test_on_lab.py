@@ -56,7 +56,7 @@ def long_run(lab: TestLab, *flags: str) -> Iterator[str]:
     try:
         yield run_id
     finally:
-        lab.clusterctl("stop", run_id, check=False)
+        lab.clusterctl("stop", run_id, "--discard", check=False)
 
 
 def states(lab: TestLab) -> list[str]:

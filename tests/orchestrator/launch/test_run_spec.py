@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -174,7 +175,7 @@ def test_durations_in_epochs_follow_the_batch() -> None:
         ("communication", CommunicationSpec("hierarchical", "fp16", overlap=False, group_size=3, bucket_bytes=1 << 20)),
         ("communication", CommunicationSpec(local_steps=4, outer_learning_rate=0.7, outer_momentum=0.9)),
         ("compute", ComputeSpec(micro_batch=8, load_balancing="off", threads=2, activations="fp16")),
-        ("recovery", RecoverySpec(checkpoint_every=5, min_phones=1, max_restarts=3)),
+        ("recovery", RecoverySpec(min_phones=1, max_restarts=3)),
     ],
 )
 def test_every_option_reaches_the_phones(group: str, expected: Any) -> None:
@@ -183,6 +184,15 @@ def test_every_option_reaches_the_phones(group: str, expected: Any) -> None:
     spec = plan(options, phones(2), DATA)
     assert getattr(spec, group) == expected
     assert RunSpec.from_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("every", "steps", "minutes"), [(5, 5, 0.0), (0, 0, 0.0), (timedelta(seconds=90), 0, 1.5), (None, 0, 10.0)]
+)
+def test_checkpoints_are_written_by_steps_or_by_time(every: int | timedelta | None, steps: int, minutes: float) -> None:
+    options = {} if every is None else {"recovery.checkpoint_every": every}
+    recovery = plan(options, phones(2), DATA).recovery
+    assert (recovery.checkpoint_every, recovery.checkpoint_minutes) == (steps, minutes)
 
 
 def test_largest_batch_follows_the_memory_of_each_phone() -> None:

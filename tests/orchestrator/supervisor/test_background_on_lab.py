@@ -67,7 +67,7 @@ def detached(lab: TestLab, *flags: str, at_step: int = 10) -> Iterator[Path]:
         eventually(lambda: max(steps_of(run), default=0) >= at_step)
         yield run
     finally:
-        lab.clusterctl("stop", run.name, check=False)
+        lab.clusterctl("stop", run.name, "--discard", check=False)
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def launched(lab: TestLab, *flags: str, at_step: int = 10) -> Iterator[tuple[sub
             yield process, run
         finally:
             process.kill()
-            lab.clusterctl("stop", run.name, check=False)
+            lab.clusterctl("stop", run.name, "--discard", check=False)
 
 
 def summary(process: subprocess.Popen[str]) -> dict[str, Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from orchestrator.records.activity import Activity
 from orchestrator.records.events import Event, Progress, parse_event
+from orchestrator.records.run_status import RunStatus
 from orchestrator.view.run_format import format_step, sparkline
 from orchestrator.view.run_live import LiveRunView, render_run
 from orchestrator.view.run_plain import PlainRunView
@@ -38,6 +41,23 @@ def parsed_event(line: bytes) -> Event:
     return parsed
 
 
+def status(**changes: Any) -> RunStatus:
+    """Four phones train."""
+    found = RunStatus("run", "running", 5, 20, 4, 4, last_step_age_s=1.0, silent=False, eta_s=7.0)
+    return replace(found, **changes)
+
+
+WAITING = status(
+    state="interrupted",
+    computing=0,
+    last_step_age_s=94.0,
+    silent=True,
+    eta_s=None,
+    waiting_for="1 phone: 3 of 4 can take part, at least 4 needed (--min-phones)",
+    next_command="clusterctl attach run --min-phones 3",
+)
+
+
 STEP = event(
     "step",
     12.0,
@@ -53,11 +73,49 @@ STEP = event(
 
 def test_live_view_shows_progress_loss_speed_and_temperature() -> None:
     console = screen()
-    console.print(render_run(spec(), progress_after(event("start", 10.0), STEP), idle_s=3.0))
+    console.print(render_run(spec(), progress_after(event("start", 10.0), STEP), status(last_step_age_s=3.0)))
     text = "\n".join(drawn(console))
     for part in ("5/20", "25%", "1.2500", "640 images/s", "compute 80%", "communication 20%", "p1-03 (sw1:3)", "44 °C"):
         assert part in text
     assert "0:05 elapsed" in text
+
+
+def test_live_view_counts_down_only_while_steps_arrive() -> None:
+    def shown(now: RunStatus) -> str:
+        console = screen()
+        console.print(render_run(spec(), progress_after(event("start", 10.0), STEP), now))
+        return "\n".join(drawn(console))
+
+    training = shown(status())
+    assert "0:03 elapsed, 0:07 left" in training
+    assert "compute\n" not in training
+    assert "3 of 4 compute" in shown(status(computing=3))
+    silent = shown(status(silent=True, eta_s=None, last_step_age_s=34.0))
+    assert "no news from the head phone; last step 0:34 ago" in silent
+    assert " left" not in silent
+    waiting = shown(WAITING)
+    for part in (
+        "none of 4 compute",
+        "last step 1:34 ago",
+        "waiting for  1 phone: 3 of 4 can take part, at least 4 needed (--min-phones)",
+        "clusterctl attach run --min-phones 3",
+    ):
+        assert part in waiting
+    assert " left" not in waiting
+
+
+def test_plain_view_says_once_what_the_run_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=120)
+    monkeypatch.setattr("orchestrator.view.run_plain.err", console)
+    monkeypatch.setattr("orchestrator.view.console.err", console)
+    with PlainRunView() as view:
+        for now in (status(silent=True, last_step_age_s=34.0), WAITING, WAITING):
+            view.refresh(spec(), Progress(20), Activity(), now)
+    assert drawn(console) == [
+        "no news from the head phone; last step 0:34 ago",
+        "waiting for 1 phone: 3 of 4 can take part, at least 4 needed (--min-phones)",
+        "next: clusterctl attach run --min-phones 3",
+    ]
 
 
 def test_evaluation_results_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +176,7 @@ def test_live_view_draws_before_the_first_event(monkeypatch: pytest.MonkeyPatch)
         view.phase("checking", 2, 4)
     with LiveRunView(spec()) as view:
         view.update(progress_after(STEP), parsed_event(STEP))
-        view.refresh(spec(), progress_after(STEP), Activity(problem="no route; retrying"))
+        view.refresh(spec(), progress_after(STEP), Activity(problem="no route; retrying"), status())
     text = "\n".join(drawn(console))
     assert "no route; retrying" in text
     assert "checking 4 phones: 2 of 4" in text
@@ -145,9 +203,9 @@ def test_plain_view_prints_what_the_supervisor_does_once(monkeypatch: pytest.Mon
     monkeypatch.setattr("orchestrator.view.run_plain.err", console)
     with PlainRunView() as view:
         for phases in ({"staging on": (1, 4)}, {"staging on": (4, 4)}, {"staging on": (4, 4), "starting on": (0, 4)}):
-            view.refresh(spec(), Progress(20), Activity(phases))
+            view.refresh(spec(), Progress(20), Activity(phases), status())
         for _ in range(2):
-            view.refresh(spec(), Progress(20), Activity(problem="no route\x1b[2J"))
+            view.refresh(spec(), Progress(20), Activity(problem="no route\x1b[2J"), status())
     assert drawn(console) == ["staging on 4 phones: done", "no route\\x1b[2J"]
 
 
