@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @examples(
     "clusterctl launch --model lenet --epochs 5",
-    "clusterctl launch --recipe cifar10 --data cifar10 --checkpoint-every 500",
+    "clusterctl launch --recipe cifar10 --data cifar10 --checkpoint-every 30min",
     "clusterctl launch --model resnet50 --data imagenet --batch auto --wire fp16",
     "clusterctl launch --model resnet50 --data pets --weights resnet50.npz",
     "clusterctl launch --resume 20260131-1200 --steps 5000",

@@ -50,7 +50,7 @@ def find_checkpoint(fleet: Fleet, store: RunStore, parent: RunRecord, note: Call
     if search.newest is None:
         raise UsageError(
             f"{parent.run_id} has no checkpoint on this computer or on any phone",
-            remedy="use launch --checkpoint-every to write checkpoints during a run",
+            remedy="start it again with clusterctl launch; --checkpoint-every says when checkpoints are written",
         )
     return search.newest
 

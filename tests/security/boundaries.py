@@ -42,8 +42,10 @@ from orchestrator.provision.failures import explain_failure
 from orchestrator.provision.steps.agent import failed_checks
 from orchestrator.provision.termux.index import parse_packages
 from orchestrator.provision.termux_facts import parse_termux_facts
+from orchestrator.records.activity import Activity
 from orchestrator.records.checkpoints import fetch, find_newest
 from orchestrator.records.events import CheckpointEvent, Progress, StepEvent, parse_event
+from orchestrator.records.run_status import derive_status
 from orchestrator.records.tensorboard import records
 from orchestrator.selftest.query import parse_row as parse_check_row
 from orchestrator.selftest.query import read_result
@@ -72,12 +74,12 @@ from phone_agent.contract.replies import (
     DatasetFiles,
     DatasetRemoved,
     DeviceKindReply,
+    EndRequested,
     LinpackReport,
     RunProbe,
     RunSummary,
     Started,
     Stopped,
-    YieldRequested,
 )
 from phone_agent.contract.schema import LaunchSpec, RunSpec, SchemaError
 from phone_agent.contract.shards import open_shard, write_shard
@@ -185,7 +187,8 @@ def read_views(raw: bytes, _: Path) -> None:
     """The live view, the plain view, the summary and its JSON document."""
     progress = _progress(raw)
     console = Console(file=io.StringIO(), width=100, color_system=None)
-    console.print(render_run(SPEC, progress, 3.0))
+    status = derive_status(record(), progress, Activity(), 1.0, 1.0, 4.0)
+    console.print(render_run(SPEC, progress, status))
     console.print(format_step(progress), _outcome(progress), _communication(progress), markup=False)
     _assert_harmless(cast("io.StringIO", console.file).getvalue())
     json.dumps(summary_json(SPEC, progress, None), allow_nan=False)
@@ -286,7 +289,7 @@ REPLIES: dict[str, tuple[Any, Any]] = {
     "start": (Started, {"pid": 3}),
     "stop": (Stopped, {"stopped": True, "state": "done"}),
     "runs": (tuple[RunSummary, ...], [{"id": RUN_ID, "attempt": 0, "state": "running", "step": 3, "head": True}]),
-    "yield": (YieldRequested, {"requested": True}),
+    "yield": (EndRequested, {"requested": True}),
     "data-list": (DatasetFiles, {"digest": "d", "free_bytes": 9, "files": {"a.shard": "0" * 64}}),
     "data-remove": (DatasetRemoved, {"removed": True}),
     "device-kind": (DeviceKindReply, KIND),
