@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.inventory.model import Phone
 
 LONGEST_WAIT_S = 120.0  # for the run to end by itself, plus a few steps
+LONGEST_STEPS_S = 600.0  # for these steps
 _STEPS_TO_WAIT = 4  # in progress, the last one, and time to write
 _WRITE_S = 300.0  # for a phone to write its memory to a file
 
@@ -59,26 +60,42 @@ class StopCheckpoint:
         """The newest checkpoint of the run, on this computer; None if no step was completed. Nothing of the run is
         executed any more afterwards. Raises PhoneError if no phone answers."""
         self.report("stopping: saving the newest step")
-        if not self._run_writes_it():
-            self._write_from_memory()
+        step = self._let_run_write()
+        if step and (found := self._fetch()) and found.step >= step:
+            return found
+        step = self._write_from_memory()
+        found = self._fetch()
+        if step and (found is None or found.step < step):
+            raise self._not_saved(step, "it could not be fetched")
+        return found
+
+    def _fetch(self) -> FoundCheckpoint | None:
         self.report("stopping: fetching the checkpoint")
         spec = self.store.spec(self.record.run_id)
         return checkpoints.find_newest(self.fleet, spec, self.store.directory(self.record.run_id)).newest
 
+    def _not_saved(self, step: int, reason: str) -> NotSavedError:
+        run_id = self.record.run_id
+        return NotSavedError(
+            f"{run_id}: step {step} is not saved: {reason}. Phones keep it in memory",
+            remedy=f"clusterctl stop {run_id}, or with --discard to give it up",
+        )
+
     # ------------------------------------------------------------------------------------------------ by the run
 
-    def _run_writes_it(self) -> bool:
-        """Whether the run has ended by itself, with a checkpoint of its last step."""
+    def _let_run_write(self) -> int:
+        """The last step, of which the run says that it has written a checkpoint; 0 if it did not end by itself."""
         record, command = self.record, ("request-stop", self.record.run_id, "--attempt", str(self.record.attempt))
         try:
             reply = agent.call(self._head(), EndRequested, *command, "--holder", host_identity())
             progress = self._follow_to_end() if reply.requested else None
         except (PhoneError, FollowRefusedError, _GaveUp):
-            return False
+            return 0
         if progress is None:
-            return False
+            return 0
         self.store.save(record.with_progress(progress))
-        return progress.checkpoint is not None and progress.checkpoint.step == progress.step
+        written = progress.checkpoint.step if progress.checkpoint else 0
+        return written if written >= progress.step else 0
 
     def _follow_to_end(self) -> Progress:
         record, patience = self.record, _Patience()
@@ -87,7 +104,7 @@ class StopCheckpoint:
             for event in events:
                 progress.update(event)
                 patience.hear(event)
-                if event.kind == "heartbeat" and (patience.exhausted or (patience.probe_due and self._stalled())):
+                if patience.exhausted or (event.kind == "heartbeat" and (patience.probe_due and self._stalled())):
                     raise _GaveUp
         return progress
 
@@ -98,8 +115,8 @@ class StopCheckpoint:
 
     # --------------------------------------------------------------------------------------------------- by a phone
 
-    def _write_from_memory(self) -> None:
-        """Unless a checkpoint is as new."""
+    def _write_from_memory(self) -> int:
+        """The step that was written; 0 if a checkpoint is as new as the newest step in memory."""
         run_id = self.record.run_id
         probes = terminate(self.fleet, run_id, self.fleet.phones)
         if not any(probe.answered for probe in probes):
@@ -108,7 +125,7 @@ class StopCheckpoint:
         holders = holders_of_newest(probes)
         newest = max((held.step for probe in holders for held in probe.in_memory), default=0)
         if newest <= self._newest_checkpoint_step(probes):
-            return
+            return 0
         failures = []
         for probe in holders:
             self.report(f"stopping: {probe.phone.name} writes step {newest} from its memory")
@@ -119,11 +136,8 @@ class StopCheckpoint:
             except PhoneError as error:
                 failures.append(f"{probe.phone.name} ({probe.phone.where}): {error.message}")
             else:
-                return
-        raise NotSavedError(
-            f"{run_id}: step {newest} is not saved: {'; '.join(failures)}. Phones keep it in memory",
-            remedy=f"clusterctl stop {run_id}, or with --discard to give it up",
-        )
+                return newest
+        raise self._not_saved(newest, "; ".join(failures))
 
     def _newest_checkpoint_step(self, probes: tuple[Probe, ...]) -> int:
         local = checkpoints.newest_local(self.store.directory(self.record.run_id))
@@ -142,9 +156,10 @@ class _Patience:
 
     def __init__(self) -> None:
         self._started, self._timeout = time.monotonic(), StepTimeout()
-        self._stepped = False
+        self._stepped = self._live = False  # live: what is recorded on this computer has been replayed
 
     def hear(self, event: Event) -> None:
+        self._live = self._live or event.kind == "heartbeat"
         if isinstance(event, StepEvent):
             self._stepped = True
             self._timeout.record_step(event.step_s)
@@ -154,8 +169,9 @@ class _Patience:
     @property
     def exhausted(self) -> bool:
         """An attempt without a step has nothing to save that is not in memory already."""
-        limit_s = LONGEST_WAIT_S + _STEPS_TO_WAIT * self._timeout.limit_s
-        return not self._stepped or time.monotonic() - self._started > limit_s
+        waited_s = time.monotonic() - self._started - LONGEST_WAIT_S
+        too_long = waited_s > 0 and waited_s > min(LONGEST_STEPS_S, _STEPS_TO_WAIT * self._timeout.limit_s)
+        return too_long or (self._live and not self._stepped)
 
     @property
     def probe_due(self) -> bool:

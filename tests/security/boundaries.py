@@ -71,6 +71,7 @@ from phone_agent.contract.device_study import parse_row as parse_study_row
 from phone_agent.contract.errors import AgentError, error_line, read_error_line
 from phone_agent.contract.replies import (
     AllreduceReport,
+    CheckpointInfo,
     DatasetFiles,
     DatasetRemoved,
     DeviceKindReply,
@@ -290,6 +291,10 @@ REPLIES: dict[str, tuple[Any, Any]] = {
     "stop": (Stopped, {"stopped": True, "state": "done"}),
     "runs": (tuple[RunSummary, ...], [{"id": RUN_ID, "attempt": 0, "state": "running", "step": 3, "head": True}]),
     "yield": (EndRequested, {"requested": True}),
+    "write-checkpoint": (
+        CheckpointInfo,
+        {"step": 3, "file": "checkpoint-00000003.safetensors", "bytes": 9, "sha256": "0" * 64},
+    ),
     "data-list": (DatasetFiles, {"digest": "d", "free_bytes": 9, "files": {"a.shard": "0" * 64}}),
     "data-remove": (DatasetRemoved, {"removed": True}),
     "device-kind": (DeviceKindReply, KIND),

@@ -107,3 +107,22 @@ def test_checkpoints_are_written_by_time(provisioned_lab4: TestLab) -> None:
     lab = provisioned_lab4
     with detached(lab, *ENDLESS, "--checkpoint-every", "1s") as run:
         eventually(lambda: bool(list(run.glob("checkpoint-*.safetensors"))))
+
+
+@pytest.mark.slow
+def test_attach_lets_a_run_that_waits_continue_with_fewer_phones(provisioned_lab4: TestLab) -> None:
+    lab = provisioned_lab4
+    with detached(lab, "--steps", "200", "--min-phones", "4") as run:
+        lab.clusterctl("lab", "set", "p2-02", "link=down")
+        try:
+            eventually(lambda: record_of(run)["state"] == "interrupted")
+            for command in ("status", "runs"):
+                shown = lab.clusterctl(command, check=False)
+                assert "waiting for 1 phone: 3 of 4 can take part, at least 4 needed (--min-phones)" in shown.stdout
+                assert f"clusterctl attach {run.name} --min-phones 3" in shown.stderr
+            refused = lab.clusterctl("attach", run.name, "--min-phones", "5", check=False)
+            assert (refused.returncode, "was launched with 4 phones" in refused.stderr) == (2, True)
+            found = answer(lab, "attach", run.name, "--min-phones", "3")
+        finally:
+            lab.clusterctl("lab", "set", "p2-02", "link=up")
+    assert (found["state"], found["step"]) == ("done", 200)
