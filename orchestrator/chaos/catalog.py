@@ -36,6 +36,7 @@ TWO_AT_ONCE = "two at once"
 
 _KILLED = frozenset({Cause.RANK_KILLED, Cause.RANK_CRASHED, Cause.RANK_MISSING})
 _UNREACHABLE = frozenset({Cause.PHONE_UNREACHABLE, Cause.LOST_CONTACT})
+_HOSTILE = frozenset({Cause.AGENT_FAILED, Cause.NOT_FOLLOWED})
 _RESTARTS, _CONTINUES, _EITHER = Effect.RESTARTS, Effect.CONTINUES, Effect.EITHER
 
 CATALOG = (
@@ -44,6 +45,7 @@ CATALOG = (
     Fault("power off", "the phone is off, and loses its memory", _RESTARTS, _UNREACHABLE),
     Fault("cable out", "the cable is pulled at the switch", _RESTARTS, _UNREACHABLE),
     Fault("head dies", "the head phone is switched off", _RESTARTS, _UNREACHABLE, Target.HEAD_PHONE),
+    Fault("hostile head", "the agent of the head phone answers with nonsense", _EITHER, _HOSTILE, Target.HEAD_PHONE),
     Fault("host dies", "SIGKILL to viewer and supervisor; systemd restarts it", _CONTINUES, target=Target.HOST),
     Fault("host reboot", "the host is off for a while, and has no systemd", _CONTINUES, target=Target.HOST),
     Fault("sshd killed", "the listening sshd is gone", _CONTINUES),

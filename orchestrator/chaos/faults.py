@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from orchestrator.chaos import hostile_agent
 from orchestrator.chaos.catalog import CATALOG, Fault, Target
 from orchestrator.chaos.testbed import Testbed
 from orchestrator.errors import ClusterctlError
@@ -25,6 +27,12 @@ _LIMIT_MEMORY = r"""
 size=$(sed -n 's/^VmSize:[^0-9]*\([0-9]*\) kB$/\1/p' "/proc/$1/status") && [ -n "$size" ] &&
 /apex/host/bin/prlimit --pid "$1" --as=$((size * 1024))
 """
+_MAKE_HOSTILE = f"""
+cd ~/{layout.CURRENT}/phone_agent && cp -n __main__.py __main__.py.good && printf '%s' "$1" >hostile.py &&
+mv hostile.py __main__.py &&
+pkill -KILL -f 'phone_agent [f]ollow'; true
+"""
+_RESTORE_AGENT = f"cd ~/{layout.CURRENT}/phone_agent && ! [ -e __main__.py.good ] || mv __main__.py.good __main__.py"
 _START_PROCESSES = 'for each in $(seq "$1"); do sleep 60 >/dev/null 2>&1 & done'
 _KILL_PROCESSES = "pkill -KILL -x sleep; true"
 
@@ -80,7 +88,9 @@ def revert_all(testbed: Testbed) -> None:
             with suppress(ClusterctlError):
                 testbed.set(phone.name, assignment)
         with suppress(ClusterctlError):
-            restore_rate(TargetPhone(testbed, phone.name, "", 0))
+            target = TargetPhone(testbed, phone.name, "", 0)
+            _restore_agent(target)
+            restore_rate(target)
 
 
 def _kill(target: TargetPhone) -> Revert:
@@ -143,6 +153,17 @@ def _reap(target: TargetPhone) -> Revert:
     return revert
 
 
+def _make_hostile(target: TargetPhone) -> Revert:
+    """Another agent takes the place of the real one; the process that the supervisor follows ends."""
+    agent = Path(hostile_agent.__file__).read_text(encoding="utf-8")
+    target.testbed.run_on_phone(target.phone, "bash", "-c", _MAKE_HOSTILE, "bash", agent)
+    return lambda: _restore_agent(target)
+
+
+def _restore_agent(target: TargetPhone) -> None:
+    target.testbed.run_on_phone(target.phone, "bash", "-c", _RESTORE_AGENT)
+
+
 def _setting(faulty: str, healthy: str) -> Callable[[TargetPhone], Revert]:
     def injector(target: TargetPhone) -> Revert:
         target.testbed.set(target.phone, faulty)
@@ -160,6 +181,7 @@ _INJECTORS: dict[str, Callable[[TargetPhone], Revert]] = {
     "rank frozen": _freeze,
     "power off": _power_off,
     "head dies": _power_off,
+    "hostile head": _make_hostile,
     "cable out": _setting("link=down", "link=up"),
     "cable flapping": _flap,
     "slow link": _slow_link,

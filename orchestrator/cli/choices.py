@@ -49,6 +49,7 @@ class Fault(StrEnum):
     POWER_OFF = "power off"
     CABLE_OUT = "cable out"
     HEAD_DIES = "head dies"
+    HOSTILE_HEAD = "hostile head"
     HOST_DIES = "host dies"
     HOST_REBOOT = "host reboot"
     SSHD_KILLED = "sshd killed"

@@ -269,20 +269,28 @@ class Progress:
             return None
         return self.mean_step_s * max(0, self.steps - self.step)
 
+    def is_plausible(self, event: Event) -> bool:
+        """Events of steps that the run does not have are lies."""
+        if isinstance(event, StartEvent):
+            return event.resumed <= self.steps
+        return not isinstance(event, StepEvent | EvaluateEvent | CheckpointEvent) or event.step <= self.steps
+
     def update(self, event: Event) -> None:  # noqa: C901, PLR0912 (a table)
+        if not self.is_plausible(event):
+            return
         if event.time and event.kind not in FOLLOWER_EVENTS:  # whose time is that of the follower
             self.first_time = event.time if self.first_time is None else self.first_time
             self.last_time = event.time
         match event:
             case StartEvent():
                 self._start(event)
-            case StepEvent() if event.step <= self.steps:
+            case StepEvent():
                 self._step(event)
             case CommPlanEvent():
                 self.choice = event
-            case EvaluateEvent() if event.step <= self.steps:
+            case EvaluateEvent():
                 self.evaluated = event
-            case CheckpointEvent() if event.step <= self.steps:
+            case CheckpointEvent():
                 self.checkpoint = event
             case WarningEvent():
                 self._warn(event)

@@ -228,6 +228,8 @@ class Supervisor:
         self._dispatch(states.AttemptEnded(self.progress.state))
 
     def _hear(self, event: Event) -> None:
+        if not self.progress.is_plausible(event):
+            return
         self._recorder.record(event)
         if event.kind == "heartbeat":
             self._check_stop()

@@ -247,7 +247,7 @@ class LaunchSpec:
             return cls(run_id=str(raw["run_id"]), argv=argv, env=dict(raw["env"]), attempt=int(raw["attempt"]))
         except KeyError as missing:
             raise SchemaError(f"launch.json lacks {missing}") from None
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise SchemaError(f"launch.json: {error}") from None
 
 
@@ -270,7 +270,7 @@ def _compute(raw: dict[str, Any]) -> ComputeSpec:
 def _object(text: str, name: str) -> dict[str, Any]:
     try:
         raw = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaError(f"{name} is not JSON: {error}") from None
     if not isinstance(raw, dict):
         raise SchemaError(f"{name} is not a JSON object")
