@@ -90,6 +90,7 @@ CATALOG = (
         _KILLED | {Cause.RANK_FAILED, Cause.LOST_CONTACT},
         Target.RUN,
     ),
+    Fault("slow first step", "a rank is killed, and its phone restarts slowly", _RESTARTS, _KILLED, Target.RUN),
 )
 BY_NAME = {fault.name: fault for fault in CATALOG}
 

@@ -16,6 +16,7 @@ from phone_agent.contract import layout
 
 CHECKPOINT_EVERY = 20  # steps: scenarios need checkpoints on this computer
 _SLOW = "500kbit"  # so that the run lasts long enough for a phone to rejoin
+_SLOW_PHONE = "throttle=0.05"  # its rank starts for half a minute
 _STOPPED = frozenset({"recovering", "interrupted"})  # states of a run
 
 # Run by bash on the phone: waits for a rank, for a minute, and kills it while it starts
@@ -130,6 +131,18 @@ def _kill_during_resume(stage: Stage) -> Staged:
     return Staged()
 
 
+def _slow_down_start(stage: Stage) -> Staged:
+    """A rank is killed, and its phone is slow when the run restarts. Nothing else is wrong with it."""
+    target, before = TargetPhone(stage.testbed, stage.phone, stage.log.run_id, stage.log.run_attempt), stage.log.attempt
+    target.signal("KILL")
+    stage.testbed.set(stage.phone, _SLOW_PHONE)
+    try:
+        stage.wait_for_next_attempt(before)
+    finally:
+        stage.testbed.set(stage.phone, "throttle=1")
+    return Staged()
+
+
 @contextmanager
 def _without_power(stage: Stage, phones: Sequence[str]) -> Iterator[None]:
     for phone in phones:
@@ -149,4 +162,5 @@ SCENARIOS: dict[str, Callable[[Stage], Staged]] = {
     "holder excluded": _exclude_holder,
     "rejoin fails": _fail_rejoin,
     RESUMES: _kill_during_resume,
+    "slow first step": _slow_down_start,
 }

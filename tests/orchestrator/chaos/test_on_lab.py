@@ -44,7 +44,9 @@ def test_a_short_campaign_gives_bitwise_equal_results(provisioned_lab4: TestLab)
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kind", ["old holder returns", "holder excluded", "rejoin fails", "killed during resume"])
+@pytest.mark.parametrize(
+    "kind", ["old holder returns", "holder excluded", "rejoin fails", "killed during resume", "slow first step"]
+)
 def test_a_fault_of_several_steps(provisioned_lab4: TestLab, kind: str) -> None:
     report = run_campaign(provisioned_lab4, "--faults", "1", "--phones", "4", "--seed", "3", "--only", kind)
     injections = [each for run in report["runs"] for each in run["injections"]]
