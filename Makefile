@@ -44,6 +44,7 @@ SHORT_overlap := --steps 4 --rounds 1 --case mobilenet_v1:12
 SHORT_packing := --models mobilenet_v1 --rounds 1
 SHORT_recovery := --rounds 1
 SHORT_ring_order := --rounds 2
+SHORT_startup := --phones 4
 SHORT_throttle := --seconds 10
 SHORT_winograd_ab := --seeds 1 --epochs 1 --samples 2000
 SHORT_wires := --steps 150 --seeds 0

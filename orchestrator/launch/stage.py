@@ -52,12 +52,14 @@ def push_data(
         return spec
     phones, batches = context.phones_of(spec), [rank.batch for rank in spec.ranks]
     spans = [rank_spans(spec.data, batches, rank) for rank in range(len(batches))]
+    what = f"pushing {stored.name} to"
 
     def on_progress(_sent: int, _size: int, left: Sequence[Phone]) -> None:
-        context.on_progress(f"pushing {stored.name} to", len(phones) - len(left), len(phones))
+        context.on_progress(what, len(phones) - len(left), len(phones))
 
     done = Push(context.fleet, stored, phones, spans, replicate, on_progress=on_progress).run()
     _raise_failures(context, done.outcomes)
+    context.on_progress(what, len(phones), len(phones))
     return replace(spec, data=replace(spec.data, replicated=done.whole))
 
 
