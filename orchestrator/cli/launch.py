@@ -158,7 +158,7 @@ def _fit_phones(context: LaunchContext, skip_unfit: bool) -> Preflight:
     from orchestrator.view.console import warn
 
     health = collect_health(context.fleet, context.counter("checking", len(context.fleet.phones)))
-    preflight = run_preflight(health, context.cluster)
+    preflight = run_preflight(health, context.cluster, context.store.claims())
     for line in preflight.warnings():
         warn(line)
     if preflight.unfit and not (skip_unfit and preflight.fit):

@@ -12,6 +12,7 @@ from orchestrator.health.observation import ClusterFacts, ContactResult, Observa
 from orchestrator.health.phone_health import PhoneHealth, PhoneState
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Cluster, Phone
+from orchestrator.records.record import RunRecord
 
 MEGABYTE = 1_000_000  # phones report megabytes of 10^6 bytes
 _PROVISION = "clusterctl provision --limit {phones}"
@@ -54,11 +55,14 @@ class UnfitPhonesError(ClusterctlError):
         super().__init__(message, remedy=_suggested_command(preflight, command))
 
 
-def run_preflight(health: Sequence[PhoneHealth], cluster: Cluster | None = None) -> Preflight:
-    """Without `cluster` the wired interface is not known, and not checked."""
+def run_preflight(
+    health: Sequence[PhoneHealth], cluster: Cluster | None = None, claims: Mapping[str, RunRecord] | None = None
+) -> Preflight:
+    """Without `cluster` the wired interface is not known, and not checked. `claims`: unfinished runs, by phone."""
     cluster_facts = _cluster_facts(cluster)
     findings = {each.phone: _findings(each, cluster_facts) for each in health}
-    unfit = tuple(filter(None, (_unfit(each, findings[each.phone]) for each in health)))
+    claimed = claims or {}
+    unfit = tuple(filter(None, (_unfit(each, findings[each.phone], claimed.get(each.phone.name)) for each in health)))
     excluded = {each.phone.name for each in unfit}
     free = {each.phone.name: each.vitals.memory_free_mb for each in health if each.vitals}
     memory = {name: amount * MEGABYTE for name, amount in free.items() if amount is not None}
@@ -95,9 +99,12 @@ def _findings(health: PhoneHealth, cluster_facts: ClusterFacts) -> list[Finding]
     return [finding for check in PREFLIGHT_CHECKS if (finding := check.evaluate(observation))]
 
 
-def _unfit(health: PhoneHealth, findings: Iterable[Finding]) -> UnfitPhone | None:
+def _unfit(health: PhoneHealth, findings: Iterable[Finding], claim: RunRecord | None) -> UnfitPhone | None:
     if run := health.active_run:
         return UnfitPhone(health.phone, f"takes part in {run.id}, which is {run.state}", busy_with=run.id)
+    if claim is not None:
+        reason = f"belongs to {claim.run_id}, which is {claim.state}: another run would discard its state in memory"
+        return UnfitPhone(health.phone, reason, command=f"clusterctl stop {claim.run_id}", busy_with=claim.run_id)
     if stopping := next((each for each in findings if each.severity is Severity.STOPS), None):
         # First: in a broken session the agent could not work, whatever it reported.
         return UnfitPhone(health.phone, stopping.evidence, command=stopping.command or _DOCTOR)

@@ -19,6 +19,7 @@ from phone_agent.contract.schema import RunSpec
 
 def launch_run(context: LaunchContext, spec: RunSpec, initial_state: InitialState) -> RunRecord:
     """Records, stages and starts a run whose data is on the phones. A failure is recorded as well."""
+    _check_unclaimed(context, spec)
     record = context.store.create(spec, context.cluster.source)
     initial_state.save(spec, context.store.directory(spec.run_id))
     try:
@@ -31,6 +32,14 @@ def launch_run(context: LaunchContext, spec: RunSpec, initial_state: InitialStat
     record = replace(record, state="starting")
     context.store.save(record)
     return record
+
+
+def _check_unclaimed(context: LaunchContext, spec: RunSpec) -> None:
+    """While the data was pushed, another run may have been restarted on one of the phones."""
+    claims = context.store.claims()
+    taken = next((rank.phone for rank in spec.ranks if rank.phone in claims), None)
+    if taken is not None:
+        raise ClusterctlError(f"{taken} takes part in {claims[taken].run_id} by now", remedy="clusterctl runs")
 
 
 def start_run(context: LaunchContext, spec: RunSpec) -> None:

@@ -204,6 +204,11 @@ class RunStore:
         """Oldest first, without damaged records."""
         return tuple(sorted(self._readable(), key=lambda record: (record.created, record.run_id)))
 
+    def claims(self) -> dict[str, RunRecord]:
+        """The unfinished run that each phone belongs to. A run that waits for phones may have its state only in the
+        memory of these phones."""
+        return {name: record for record in self.all() if not record.over for name in record.phones}
+
     def find(self, prefix: str | None) -> RunRecord:
         """By a unique prefix of its id; the newest run if None."""
         return self.read(_find_id(prefix, [record.run_id for record in self.all()]))

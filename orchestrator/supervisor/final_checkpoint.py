@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.records.checkpoints import FetchError, fetch_last, newest_local, remove_from_phones
+from orchestrator.supervisor.run_context import connection_to
 from phone_agent.contract import layout
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ def local_checkpoint(store: RunStore, run_id: str, progress: Progress) -> Path |
 
 def collect_checkpoint(launch: LaunchContext, record: RunRecord, progress: Progress) -> Path | None:
     """None if the run announced none. Raises FetchError, PhoneError or OSError."""
-    head = launch.cluster.phone(record.head)
-    path = fetch_last(launch.store, record.run_id, progress, lambda: launch.fleet.connection(head))
+    path = fetch_last(launch.store, record.run_id, progress, lambda: connection_to(launch.fleet, record.head))
     if path is not None and progress.state == "done":
         remove_from_phones(launch.store, record, launch.fleet)
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import ClusterctlError
@@ -17,6 +18,7 @@ from orchestrator.text import one_line
 from phone_agent.contract.committed_step import CommittedStep
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.replies import RunProbe
+from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.contract.startup import StartupPhase
 
 if TYPE_CHECKING:
@@ -109,6 +111,19 @@ def probe_phones(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, find_kil
         lambda phone: agent.call(phone, RunProbe, "probe", run_id, *flags, timeout=limit_s), phones, probe_first=True
     )
     return _probes(outcomes)
+
+
+def probe_ranks(fleet: Fleet, spec: RunSpec) -> tuple[Probe, ...]:
+    """A phone that was removed from the inventory counts as unreachable."""
+    by_name = {phone.name: phone for phone in fleet.phones}
+    known = [by_name[rank.phone] for rank in spec.ranks if rank.phone in by_name]
+    removed = tuple(_removed(rank) for rank in spec.ranks if rank.phone not in by_name)
+    return probe_phones(fleet, spec.run_id, known) + removed
+
+
+def _removed(rank: RankSpec) -> Probe:
+    phone = Phone(rank.phone, rank.switch, rank.port, IPv4Address(rank.address))
+    return Probe(phone, error="not in the inventory any more")
 
 
 def terminate(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, free_memory: bool = False) -> tuple[Probe, ...]:

@@ -13,6 +13,7 @@ from orchestrator.records.checkpoints import FoundCheckpoint, newest_local, remo
 from orchestrator.records.record import Failure, RunRecord, RunStore
 from orchestrator.supervisor.identity import host_identity
 from orchestrator.supervisor.probe import terminate
+from orchestrator.supervisor.run_context import connection_to
 from orchestrator.supervisor.run_lock import run_lock
 from orchestrator.supervisor.stop_checkpoint import StopCheckpoint
 from phone_agent.contract import layout
@@ -67,11 +68,10 @@ def stop(store: RunStore, record: RunRecord, fleet: Fleet) -> StoppedRun:
 
 def _end_at_once(record: RunRecord, fleet: Fleet) -> None:
     """Raises PhoneError if no phone answers."""
-    head = next(phone for phone in fleet.phones if phone.name == record.head)
     head_error: PhoneError | None = None
     try:
         command = ("stop", record.run_id, "--holder", host_identity())
-        agent.call(fleet.connection(head), Stopped, *command, timeout=_STOP_TIMEOUT_S)
+        agent.call(connection_to(fleet, record.head), Stopped, *command, timeout=_STOP_TIMEOUT_S)
     except PhoneError as error:
         head_error = error
     probes = terminate(fleet, record.run_id, fleet.phones, free_memory=True)

@@ -20,9 +20,10 @@ from orchestrator.records.events import FOLLOWER_EVENTS, Event, Progress, StepEv
 from orchestrator.records.record import RunRecord, RunStore
 from orchestrator.supervisor.follow import FollowRefusedError, follow
 from orchestrator.supervisor.identity import host_identity
-from orchestrator.supervisor.probe import Probe, probe_phones, terminate
+from orchestrator.supervisor.probe import Probe, probe_ranks, terminate
 from orchestrator.supervisor.restart_policy import without_implausible_state
 from orchestrator.supervisor.resume_point import holders_of_newest
+from orchestrator.supervisor.run_context import connection_to
 from orchestrator.supervisor.stall_diagnosis import diagnose_stall
 from orchestrator.supervisor.step_timeout import StepTimeout
 from phone_agent.contract import layout
@@ -31,7 +32,6 @@ from phone_agent.contract.replies import CheckpointInfo, EndRequested
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
-    from orchestrator.inventory.model import Phone
 
 LONGEST_WAIT_S = 120.0  # for the run to end by itself, plus a few steps
 LONGEST_STEPS_S = 600.0  # for these steps
@@ -110,8 +110,7 @@ class StopCheckpoint:
 
     def _stalled(self) -> bool:
         spec = self.store.spec(self.record.run_id, self.record.attempt)
-        phones = [self._phone(rank.phone) for rank in spec.ranks]
-        return diagnose_stall(spec, probe_phones(self.fleet, self.record.run_id, phones)) is not None
+        return diagnose_stall(spec, probe_ranks(self.fleet, spec)) is not None
 
     # --------------------------------------------------------------------------------------------------- by a phone
 
@@ -145,10 +144,7 @@ class StopCheckpoint:
         return max([layout.checkpoint_step(local) if local else 0, *steps])
 
     def _head(self) -> PhoneConnection:
-        return self.fleet.connection(self._phone(self.record.head))
-
-    def _phone(self, name: str) -> Phone:
-        return next(phone for phone in self.fleet.phones if phone.name == name)
+        return connection_to(self.fleet, self.record.head)
 
 
 class _Patience:

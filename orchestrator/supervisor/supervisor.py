@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from orchestrator.data.push import CorruptShardError
 from orchestrator.errors import ClusterctlError, PhoneError, UsageError
 from orchestrator.fleet import agent
+from orchestrator.launch.context import launch_in_progress
 from orchestrator.launch.dataset import find_stored
 from orchestrator.launch.initial_state import InitialState
 from orchestrator.launch.next_attempt import next_attempt
@@ -35,10 +36,11 @@ from orchestrator.supervisor.diagnosis import Diagnosis, diagnose_failure
 from orchestrator.supervisor.event_recorder import EventRecorder
 from orchestrator.supervisor.final_checkpoint import collect_with_retries
 from orchestrator.supervisor.follow import FollowRefusedError, follow
-from orchestrator.supervisor.probe import LeaseHeldError, Probe, probe_phones, terminate
+from orchestrator.supervisor.probe import LeaseHeldError, Probe, probe_phones, probe_ranks, terminate
 from orchestrator.supervisor.recovery_timing import RecoveryTiming
 from orchestrator.supervisor.rejoin import RejoinMonitor
 from orchestrator.supervisor.restart_policy import lost_phones, unable_phones, without_implausible_state
+from orchestrator.supervisor.run_context import connection_to
 from orchestrator.supervisor.states import Finished, Following, RunContext
 from orchestrator.supervisor.step_timeout import StepTimeout
 from orchestrator.supervisor.transition import transition
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
     from orchestrator.inventory.model import Phone
     from orchestrator.launch.context import LaunchContext
-    from orchestrator.records.record import RunRecord, RunStore
+    from orchestrator.records.record import RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +261,7 @@ class Supervisor:
             self._dispatch_in_stream(states.StepOverdue())
         waiting = isinstance(self._state, Following) and self._state.stepped and not self._state.yielding
         if waiting and (self.progress.eta_s or 0.0) > REJOIN_MIN_ETA_S and (phones := self._rejoin.poll()):
-            in_use = phones_in_use(self._store, self.record.run_id)
+            in_use = phones_in_use(self._launch, self.record)
             if free := tuple(phone for phone in phones if phone.name not in in_use):
                 self._dispatch_in_stream(states.PhonesReturned(free))
 
@@ -271,8 +273,7 @@ class Supervisor:
             raise _AttemptAbandoned
 
     def _probe(self) -> states.PhonesProbed:
-        phones = [self._launch.cluster.phone(name) for name in self.record.phones]
-        probes = probe_phones(self._fleet, self.record.run_id, phones)
+        probes = probe_ranks(self._fleet, self.spec)
         timeout = self._step_timeout
         return states.PhonesProbed(
             probes,
@@ -295,9 +296,9 @@ class Supervisor:
         found = diagnose_failure(self.spec, self.progress.error, self._mpirun_log())
         if found.cause is not Cause.RANK_KILLED or found.rank is None:
             return found
-        victim = self._launch.cluster.phone(found.rank.phone)
-        (probe,) = probe_phones(self._fleet, self.record.run_id, [victim], find_killer=True)
-        return replace(found, detail=f"{found.message}, by {probe.killed_by}") if probe.killed_by else found
+        victim = [phone for phone in self._fleet.phones if phone.name == found.rank.phone]
+        killers = [probe.killed_by for probe in probe_phones(self._fleet, self.record.run_id, victim, find_killer=True)]
+        return replace(found, detail=f"{found.message}, by {killers[0]}") if any(killers) else found
 
     def _mpirun_log(self) -> str:
         path = layout.attempt_dir(self.record.run_id, self.record.attempt) / layout.MPIRUN_LOG
@@ -310,7 +311,7 @@ class Supervisor:
 
     def _terminate_attempt(self, action: states.TerminateAttempt) -> states.AttemptTerminated:
         self._sleep(action.pause_s)
-        in_use = phones_in_use(self._store, self.record.run_id)
+        in_use = phones_in_use(self._launch, self.record)
         busy = [phone for phone in self._fleet.phones if phone.name in in_use]
         known = {probe.phone: probe for probe in action.unreachable}
         known.update({phone: Probe(phone, in_use=True) for phone in busy})
@@ -385,7 +386,7 @@ class Supervisor:
         return self._store.directory(self.record.run_id)
 
     def _head(self) -> PhoneConnection:
-        return self._fleet.connection(self._launch.cluster.phone(self.record.head))
+        return connection_to(self._fleet, self.record.head)
 
     def _save(self) -> None:
         self._saved_at = time.monotonic()
@@ -394,10 +395,13 @@ class Supervisor:
         self._store.save(record(self.progress))
 
 
-def phones_in_use(store: RunStore, run_id: str) -> frozenset[str]:
-    """Phones of other runs: a run that was interrupted does not claim back what another one uses now."""
-    others = [record for record in store.all() if record.run_id != run_id and not record.over]
-    return frozenset(name for record in others if record.state != "interrupted" for name in record.phones)
+def phones_in_use(launch: LaunchContext, record: RunRecord) -> frozenset[str]:
+    """Phones of the cluster that belong to other runs. While a launch is in progress, its phones are not recorded yet:
+    then a run claims no phone but its own."""
+    others = frozenset(name for name, run in launch.store.claims().items() if run.run_id != record.run_id)
+    if not launch_in_progress(launch.state):
+        return others
+    return others | {phone.name for phone in launch.fleet.phones if phone.name not in record.phones}
 
 
 def _diagnose_refusal(record: RunRecord, error: FollowRefusedError) -> Diagnosis:

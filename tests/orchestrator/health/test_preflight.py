@@ -12,12 +12,13 @@ from orchestrator.health.preflight import Preflight, UnfitPhonesError, mark_unfi
 from orchestrator.health.session_facts import SessionFacts
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inventory.model import Cluster
+from orchestrator.records.record import RunRecord
 from tests.orchestrator.health.samples import SESSION, SUBNET
 from tests.orchestrator.launch.samples import phones, telemetry
 
 
-def before_a_run(*sessions: SessionFacts) -> Preflight:
-    return run_preflight(_health([replace(_vitals(), session=each) for each in sessions]), _cluster())
+def before_a_run(*sessions: SessionFacts, claims: dict[str, RunRecord] | None = None) -> Preflight:
+    return run_preflight(_health([replace(_vitals(), session=each) for each in sessions]), _cluster(), claims)
 
 
 def _vitals(**changes: Any) -> Vitals:
@@ -86,3 +87,13 @@ def test_a_phone_that_cannot_open_connections_is_unfit() -> None:
 def test_a_healthy_session_is_fit() -> None:
     found = before_a_run(SESSION, SESSION)
     assert (found.unfit, found.slow, len(found.fit)) == ((), (), 2)
+
+
+def test_a_phone_of_an_unfinished_run_is_unfit() -> None:
+    """It may be idle while the run waits for other phones, and hold the only copy of its state."""
+    waiting = RunRecord("20260131-120000-lenet-00aa", "lenet", "p1-02", ("p1-02",), 20, 0.0, state="interrupted")
+    found = before_a_run(SESSION, SESSION, claims={"p1-02": waiting})
+    assert [phone.name for phone in found.fit] == ["p1-01"]
+    (line,) = found.explain()
+    assert f"belongs to {waiting.run_id}, which is interrupted" in line
+    assert f"-> clusterctl stop {waiting.run_id}" in line

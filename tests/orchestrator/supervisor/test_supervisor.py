@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from orchestrator.errors import PhoneError
+from orchestrator.inventory.model import Cluster, Phone, Switch
+from orchestrator.launch.context import launch_lock
+from orchestrator.paths import ClusterState
 from orchestrator.records.activity import ActivityFile
 from orchestrator.records.causes import Cause
 from orchestrator.records.events import EndEvent, Event, StepEvent
@@ -20,6 +23,7 @@ from orchestrator.supervisor.follow import FollowRefusedError
 from orchestrator.supervisor.run_lock import run_lock
 from orchestrator.supervisor.supervisor import Supervisor, phones_in_use
 from phone_agent.contract.errors import ErrorCode
+from tests.orchestrator.health.samples import SUBNET
 from tests.orchestrator.launch.samples import event
 from tests.orchestrator.supervisor.samples import FOUR, SPEC
 
@@ -31,12 +35,16 @@ NO_ROUTE = "ssh: connect to host 10.77.2.2 port 8022: No route to host\n"
 
 def supervise(store: RunStore, record: RunRecord, log: str = "") -> RunRecord:
     """Run a supervisor whose head phone has this log of mpirun. No phone answers anything else."""
-    head = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(stdout=log))
-    fleet = SimpleNamespace(phones=FOUR, connection=lambda _phone: head, map=lambda *_, **__: ())
-    cluster = SimpleNamespace(phone=lambda name: next(phone for phone in FOUR if phone.name == name))
-    context = cast("LaunchContext", SimpleNamespace(store=store, fleet=fleet, cluster=cluster))
-    Supervisor(context, record, ActivityFile(store.directory(record.run_id))).run()
+    Supervisor(context_of(store, log=log), record, ActivityFile(store.directory(record.run_id))).run()
     return store.read(record.run_id)
+
+
+def context_of(store: RunStore, *, log: str = "", phones: tuple[Phone, ...] = FOUR) -> LaunchContext:
+    head = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(stdout=log))
+    fleet = SimpleNamespace(phones=phones, connection=lambda _phone: head, map=lambda *_, **__: ())
+    cluster = Cluster("rack", SUBNET, None, "eth0", "1gbit", (Switch("sw1", 48, phones),), store.root)
+    context = SimpleNamespace(store=store, fleet=fleet, cluster=cluster, state=ClusterState("rack"))
+    return cast("LaunchContext", context)
 
 
 def follow_nothing_but_the_end(state: str) -> Any:
@@ -109,13 +117,31 @@ def test_a_run_that_its_launch_never_started_has_failed(store: RunStore, monkeyp
     assert (failed.state, failed.failure.message) == ("failed", "never started: the launch was interrupted")
 
 
-def test_an_interrupted_run_does_not_claim_phones_of_another_run(store: RunStore) -> None:
-    one, two = (replace(SPEC, run_id=f"{SPEC.run_id[:-1]}{digit}") for digit in "12")
-    first, second = store.create(one), store.create(two)
-    store.save(replace(first, state="interrupted", phones=("p1-01",)))
-    store.save(replace(second, state="running", phones=("p1-02",)))
-    assert phones_in_use(store, one.run_id) == {"p1-02"}
-    assert phones_in_use(store, two.run_id) == frozenset()
+def test_a_run_claims_no_phone_of_another_unfinished_run(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits for its phones may have its state only in their memory."""
+    monkeypatch.setenv("CLUSTERCTL_STATE", str(tmp_path))
+    context = context_of(store)
+    one, two, three = (store.create(replace(SPEC, run_id=f"{SPEC.run_id[:-1]}{digit}")) for digit in "123")
+    one, two = replace(one, state="interrupted", phones=("p1-01",)), replace(two, state="running", phones=("p1-02",))
+    for record in (one, two, replace(three, state="done")):
+        store.save(record)
+    assert phones_in_use(context, one) == {"p1-02"}
+    assert phones_in_use(context, two) == {"p1-01"}
+    with launch_lock(context.state):
+        assert phones_in_use(context, one) == {"p1-02", "p2-01", "p2-02"}, "the launch may have chosen any of them"
+
+
+def test_a_phone_removed_from_the_inventory_does_not_answer(store: RunStore) -> None:
+    """Neither diagnosis nor recovery needs it, even if it is the head phone."""
+    record = store.create(SPEC)
+    context = context_of(store, phones=FOUR[1:])
+    supervisor = Supervisor(context, record, ActivityFile(store.directory(record.run_id)))
+    (probe,) = supervisor._probe().probes
+    assert (probe.phone.name, probe.problem) == ("p1-01", Cause.PHONE_UNREACHABLE)
+    with pytest.raises(PhoneError, match="p1-01 is not in the inventory any more"):
+        supervisor._head()
 
 
 def test_only_one_at_a_time_acts_on_a_run(store: RunStore) -> None:
