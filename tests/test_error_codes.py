@@ -166,7 +166,7 @@ def checkpoint_server_failed(home: Path) -> None:
     from phone_agent.memckpt import client
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(client, "START_TIMEOUT_S", 0.1)
+        patched.setattr(client, "TIMEOUT_S", 0.1)
         patched.setattr(subprocess, "Popen", lambda *_, **__: None)  # it ends at once
         client.ensure_server(home)
 
