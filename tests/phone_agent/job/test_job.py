@@ -19,6 +19,7 @@ from phone_agent.contract.startup import StartupPhase
 from phone_agent.device import process
 from phone_agent.job import postmortem
 from phone_agent.job import state as run_state
+from phone_agent.memckpt import client
 from tests.phone_agent.phones import AGENT, Phone, run_spec
 
 MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none")
@@ -61,6 +62,7 @@ def stage(phone: Phone) -> Iterator[Callable[..., Path]]:
     yield _stage
     for directory in directories:
         phone.agent("stop", directory.name)
+        phone.agent("cleanup", directory.name, "--discard-state")
 
 
 def test_run_finishes_without_the_process_that_started_it(phone: Phone, stage: Callable[..., Path]) -> None:
@@ -198,6 +200,19 @@ def test_stop_ends_mpirun_and_its_ranks(phone: Phone, stage: Callable[..., Path]
     assert process.session_members(leader) == []
     assert followed(phone, "run")[-1]["state"] == "stopped"
     assert json.loads(phone.agent("stop", "run").stdout) == {"stopped": False, "state": "stopped"}
+
+
+def test_a_requested_stop_ends_with_a_checkpoint_and_keeps_the_memory(phone: Phone, stage: Callable[..., Path]) -> None:
+    directory = stage(*MPIRUN, "-np", "1", *AGENT, "train", "run", steps=1_000_000)
+    started(phone, "run")
+    until(lambda: (directory / layout.EVENTS_FILE).exists() and len(phone.events("run")) > 2)
+    assert json.loads(phone.agent("request-stop", "run").stdout) == {"requested": True}
+    *_, checkpoint, stop, end = followed(phone, "run")
+    assert (checkpoint["event"], stop["event"], end["state"], end["rc"]) == ("checkpoint", "stop", "stopped", 0)
+    assert checkpoint["step"] == stop["step"]
+    assert client.held_steps(directory)[-1].step == stop["step"]
+    assert json.loads(phone.agent("runs").stdout)[0]["state"] == "stopped"
+    assert json.loads(phone.agent("request-stop", "run").stdout) == {"requested": False}
 
 
 def test_run_that_ignores_sigterm_is_killed(
