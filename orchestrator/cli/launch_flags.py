@@ -160,7 +160,7 @@ PANELS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
             "Spare phones that replace failed ones, selected as in --limit.",
             {"autocompletion": complete_limit, "metavar": "SELECTOR"},
         ),
-        "recovery.min_phones": ("Stop if fewer phones than this are left.", _POSITIVE),
+        "recovery.min_phones": ("Wait for phones if fewer than this are left.", _POSITIVE),
         "recovery.max_restarts": ("Maximum number of restarts after failures.", _COUNT),
         "data.on_corrupt": ("On corrupt images: fail, or skip them.", {}),
     },

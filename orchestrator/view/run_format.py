@@ -65,7 +65,8 @@ def format_silence(status: RunStatus) -> str:
         return ""
     if status.last_step_age_s is None:
         return "no step yet, and no news from the head phone"
-    return f"no news from the head phone; last step {format_clock(status.last_step_age_s)} ago"
+    last = f"last step {format_clock(status.last_step_age_s)} ago"
+    return f"no news from the head phone; {last}" if status.state == "running" else last
 
 
 def format_batch_change(change: RebalanceEvent) -> str:

@@ -150,7 +150,7 @@ class RecoverySpec:
     checkpoint_every: int = 0  # steps; 0: by time
     checkpoint_minutes: float = 10.0  # 0: by steps; if both are 0, only at the end
     spares: tuple[str, ...] = ()  # phones that replace lost ones
-    min_phones: int = 0  # give up below this number; 0: more than half of those it was launched with
+    min_phones: int = 0  # wait below this number; 0: more than half of those it was launched with
     max_restarts: int = 20
 
 

@@ -96,7 +96,7 @@ def test_live_view_counts_down_only_while_steps_arrive() -> None:
     waiting = shown(WAITING)
     for part in (
         "none of 4 compute",
-        "last step 1:34 ago",
+        "  last step 1:34 ago",
         "waiting for  1 phone: 3 of 4 can take part, at least 4 needed (--min-phones)",
         "clusterctl attach run --min-phones 3",
     ):
