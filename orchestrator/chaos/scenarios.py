@@ -15,7 +15,7 @@ from orchestrator.records.incidents import IncidentKind
 from phone_agent.contract import layout
 
 CHECKPOINT_EVERY = 20  # steps: scenarios need checkpoints on this computer
-_SLOW = "500kbit"  # so that the run lasts long enough for a phone to rejoin
+_SLOW = "1mbit"  # so that the run lasts long enough for a phone to rejoin
 _SLOW_PHONE = "throttle=0.05"  # its rank starts for half a minute
 _STOPPED = frozenset({"recovering", "interrupted"})  # states of a run
 
