@@ -17,6 +17,9 @@ MAX_ATTEMPTS_WITHOUT_STEP = 4  # in a row
 MAX_FAILURES_WITHOUT_STEP = 2  # of one phone in a row: then it is left out
 REJOIN_PROBE_S = 20.0  # between two probes of a lost phone; doubles with every loss of it
 LONGEST_REJOIN_PROBE_S = 600.0
+STARTS_AT_ONCE = 2  # that may fail before the run waits; as many as a phone may fail before it is left out
+START_RETRY_S = 15.0  # before the next start; doubles with every failed one
+LONGEST_START_RETRY_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -26,19 +29,33 @@ class FailureHistory:
     attempts_without_step: int = 0
     recent: Mapping[str, int] = field(default_factory=dict)  # failures of each phone since the last step
     losses: Mapping[str, int] = field(default_factory=dict)  # failures of each phone in all
+    rejoins: Mapping[str, int] = field(default_factory=dict)  # how often the run yielded for each phone
+    failed_starts: int = 0  # in a row: no rank of these attempts ran
 
     def after_step(self) -> FailureHistory:
-        return replace(self, attempts_without_step=0, recent={})
+        return replace(self, attempts_without_step=0, recent={}, failed_starts=0)
 
     def after_failure(self, diagnosis: Diagnosis) -> FailureHistory:
         failed = (diagnosis.phone,) if diagnosis.phone else ()
-        return FailureHistory(
-            self.attempts_without_step + 1, _counted(self.recent, failed), _counted(self.losses, failed)
+        return replace(
+            self,
+            attempts_without_step=self.attempts_without_step + 1,
+            recent=_counted(self.recent, failed),
+            losses=_counted(self.losses, failed),
+            failed_starts=0,
         )
 
-    def after_staging_failure(self, names: Iterable[str]) -> FailureHistory:
-        """These phones did not accept the files of an attempt."""
-        return replace(self, recent=_counted(self.recent, names))
+    def after_failed_start(self, names: Iterable[str]) -> FailureHistory:
+        """An attempt could not be started, because of these phones if there are any."""
+        return replace(self, recent=_counted(self.recent, names), failed_starts=self.failed_starts + 1)
+
+    def after_yield(self, names: Iterable[str]) -> FailureHistory:
+        """An attempt ends so that these phones can rejoin."""
+        return replace(self, rejoins=_counted(self.rejoins, names))
+
+    def while_waiting(self) -> FailureHistory:
+        """Phones that were left out get another chance: without them there are too few."""
+        return replace(self, recent={})
 
     def should_verify_data(self, phones: Iterable[Phone]) -> bool:
         """Whether the datasets on these phones may be damaged: one of them failed, or the end of the last attempt was
@@ -46,8 +63,19 @@ class FailureHistory:
         return not self.losses or any(phone.name in self.recent for phone in phones)
 
     def rejoin_probe_s(self, name: str) -> float:
-        """Pause before a lost phone is probed."""
-        return float(min(LONGEST_REJOIN_PROBE_S, REJOIN_PROBE_S * 2 ** max(0, self.losses.get(name, 0) - 1)))
+        """Pause before a lost phone is probed. Also grows if the phone is not able to rejoin when the run yields."""
+        doublings = max(self.losses.get(name, 0) - 1, self.rejoins.get(name, 0), 0)
+        return _doubled(REJOIN_PROBE_S, doublings, LONGEST_REJOIN_PROBE_S)
+
+    @property
+    def start_retry_s(self) -> float:
+        """Pause before the next start: whatever prevents it may last, on a phone as well as on this computer."""
+        doublings = max(0, self.failed_starts - STARTS_AT_ONCE - 1)
+        return _doubled(START_RETRY_S, doublings, LONGEST_START_RETRY_S)
+
+
+def _doubled(pause_s: float, doublings: int, longest_s: float) -> float:
+    return min(longest_s, pause_s * 2.0 ** min(doublings, 10))
 
 
 def _counted(counts: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:

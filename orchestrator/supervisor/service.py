@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 10.0
-# What the process needs of the environment that a person works in.
-_INHERITED = ("HOME", "USER", "LOGNAME", "PATH", "LANG", "TMPDIR", "PYTHONPATH", "SSH_AUTH_SOCK", MODE_VARIABLE)
+# What the process needs of the environment that a person works in. Not TMPDIR: it may be gone after the logout.
+_INHERITED = ("HOME", "USER", "LOGNAME", "PATH", "LANG", "PYTHONPATH", "SSH_AUTH_SOCK", MODE_VARIABLE)
 
 
 class SupervisorStartError(ClusterctlError):

@@ -170,17 +170,22 @@ class CheckpointsSearched:
 
 
 @dataclass(frozen=True)
-class AttemptStarted:
+class AttemptRecorded:
+    """The next attempt has its number and its phones. Nothing of it is on a phone yet."""
+
     record: RunRecord
     spec: RunSpec
 
 
 @dataclass(frozen=True)
+class AttemptStarted:
+    """mpirun runs."""
+
+
+@dataclass(frozen=True)
 class StartFailed:
-    record: RunRecord
-    spec: RunSpec
     diagnosis: Diagnosis
-    rejected_by: tuple[str, ...] = ()  # phones that did not accept the files
+    rejected_by: tuple[str, ...] = ()  # phones that did not accept the files, or could not start mpirun
 
 
 @dataclass(frozen=True)
@@ -204,6 +209,7 @@ SupervisorEvent = (
     | YieldAccepted
     | AttemptTerminated
     | CheckpointsSearched
+    | AttemptRecorded
     | AttemptStarted
     | StartFailed
     | ActionFailed
@@ -265,7 +271,7 @@ class FindCheckpoint:
 
 @dataclass(frozen=True)
 class StartAttempt:
-    """Answered by AttemptStarted or StartFailed."""
+    """Answered by AttemptRecorded, then by AttemptStarted or StartFailed."""
 
     phones: tuple[Phone, ...]
     resume: ResumePoint
@@ -288,7 +294,10 @@ class RequestYield:
 
 @dataclass(frozen=True)
 class ReleasePhones:
-    """End every process of the run on all phones, and free the memory of its checkpoints."""
+    """End every process of the run on all phones, and free the memory of its checkpoints. It stays where it holds the
+    only copy of work that may be of use."""
+
+    discard_state: bool = False
 
 
 Action = (

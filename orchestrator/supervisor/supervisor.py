@@ -32,7 +32,7 @@ from orchestrator.records.events import FOLLOWER_EVENTS, Event, Progress, StepEv
 from orchestrator.records.incidents import IncidentKind
 from orchestrator.supervisor import recovery_timing, states
 from orchestrator.supervisor.checkpoint_puller import CheckpointPuller
-from orchestrator.supervisor.diagnosis import Diagnosis, diagnose_failure
+from orchestrator.supervisor.diagnosis import Diagnosis, diagnose_failure, name_ranks
 from orchestrator.supervisor.event_recorder import EventRecorder
 from orchestrator.supervisor.final_checkpoint import collect_with_retries
 from orchestrator.supervisor.follow import FollowRefusedError, follow
@@ -43,10 +43,11 @@ from orchestrator.supervisor.restart_policy import lost_phones, unable_phones, w
 from orchestrator.supervisor.run_context import connection_to
 from orchestrator.supervisor.states import Finished, Following, RunContext
 from orchestrator.supervisor.step_timeout import StepTimeout
+from orchestrator.supervisor.stop_checkpoint import StopCheckpoint
 from orchestrator.supervisor.transition import transition
 from orchestrator.text import count_of, one_line
 from phone_agent.contract import layout
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, InternalError
 from phone_agent.contract.replies import EndRequested
 from phone_agent.contract.schema import RunSpec
 
@@ -70,6 +71,15 @@ class _AttemptAbandoned(Exception):  # noqa: N818  (control flow, not an error)
 
 class _StopRequested(Exception):  # noqa: N818  (control flow, not an error)
     """Raised wherever the supervisor could otherwise go on with the run."""
+
+
+class _HeadFailedError(ClusterctlError):
+    """The head phone did not start mpirun."""
+
+    def __init__(self, error: PhoneError, spec: RunSpec) -> None:
+        head = spec.ranks[0]
+        super().__init__(f"{name_ranks([head])}: {error.message}", remedy=error.remedy)
+        self.phones = (head.phone,)
 
 
 class Supervisor:
@@ -111,6 +121,8 @@ class Supervisor:
                 while not isinstance(self._state, Finished):
                     self._follow_attempt()
                     self._execute_pending()
+                    if isinstance(self._state, states.Recovering):
+                        raise InternalError("a recovery has no action left")
                 self._collect_checkpoint()
             except _StopRequested:
                 log.info("%s: a stop was requested", self.record.run_id)
@@ -203,8 +215,7 @@ class Supervisor:
             case states.RequestYield():
                 return self._request_yield(action.phones)
             case states.ReleasePhones():
-                self.progress.state = "failed"
-                terminate(self._fleet, self.record.run_id, self._fleet.phones, free_memory=True)
+                self._release_phones(action)
         return None
 
     # --------------------------------------------------------------------------------------------------- following
@@ -221,7 +232,7 @@ class Supervisor:
         try:
             with closing(follow(record.run_id, copy, self._head, self._stream_broken, record.attempt)) as events:
                 for event in events:
-                    self._hear(event)
+                    self._handle_event(event)
         except _AttemptAbandoned:
             return
         except FollowRefusedError as error:
@@ -229,7 +240,7 @@ class Supervisor:
             return
         self._dispatch(states.AttemptEnded(self.progress.state))
 
-    def _hear(self, event: Event) -> None:
+    def _handle_event(self, event: Event) -> None:
         if not self.progress.is_plausible(event):
             return
         self._recorder.record(event)
@@ -329,22 +340,41 @@ class Supervisor:
         )
 
     def _start_attempt(self, action: states.StartAttempt) -> states.AttemptStarted | states.StartFailed:
-        record, spec = self.record.with_figures(self.progress), self.spec
-        self._activity.clear()
         try:
-            upcoming, start = self._prepare_attempt(spec, action)
-            record, spec = self._store.begin_attempt(record, upcoming), upcoming
+            self._activity.clear()
+            spec, start = self._prepare_attempt(self.spec, action)
+            record = self._store.begin_attempt(self.record.with_figures(self.progress), spec)
+            self._dispatch(states.AttemptRecorded(record, spec))
             stage_run(self._launch, spec, start)
             self._timing.end_phase(recovery_timing.STAGING)
             self._check_stop()
-            start_run(self._launch, spec)
-            self._timing.end_phase(recovery_timing.START)
+            checkpoints.remove_after(self._directory, spec.resume.step)
+            self._start_run(spec)
         except (ClusterctlError, AgentError, OSError) as error:
-            rejected_by = error.phones if isinstance(error, StagingError | CorruptShardError) else ()
-            return states.StartFailed(record, spec, _diagnose_start(error), tuple(rejected_by))
-        checkpoints.remove_after(self._directory, spec.resume.step)
+            failure = _diagnose_start(error)
+            return states.StartFailed(failure, rejected_by=failure.suspects)
         self.progress.step = spec.resume.step
-        return states.AttemptStarted(record, spec)
+        return states.AttemptStarted()
+
+    def _start_run(self, spec: RunSpec) -> None:
+        try:
+            start_run(self._launch, spec)
+        except PhoneError as error:
+            raise _HeadFailedError(error, spec) from None
+        self._timing.end_phase(recovery_timing.START)
+
+    def _release_phones(self, action: states.ReleasePhones) -> None:
+        """The newest step is saved for `launch --resume`. If that fails, it stays in memory until `clusterctl stop`."""
+        self.progress.state = "failed"
+        run_id, free_memory = self.record.run_id, True
+        if self.progress.step and not action.discard_state:
+            try:
+                StopCheckpoint(self._store, self.record, self._fleet, self._activity.report).save()
+            except (ClusterctlError, AgentError, OSError) as error:
+                free_memory = False
+                message = f"the newest step stays in the memory of phones: {_describe(error)}"
+                self._add_incident(IncidentKind.CHECKPOINT_MISSING, f"{message}; to free it: clusterctl stop {run_id}")
+        terminate(self._fleet, run_id, self._fleet.phones, free_memory=free_memory)
 
     def _prepare_attempt(self, before: RunSpec, action: states.StartAttempt) -> tuple[RunSpec, InitialState]:
         phones = action.phones
@@ -422,6 +452,6 @@ def _diagnose_start(error: ClusterctlError | AgentError | OSError) -> Diagnosis:
     return Diagnosis(
         error.cause if isinstance(error, StagingError) else Cause.RESTART_FAILED,
         detail=message + advice,
-        suspects=tuple(error.phones) if isinstance(error, StagingError | CorruptShardError) else (),
+        suspects=tuple(error.phones) if isinstance(error, StagingError | CorruptShardError | _HeadFailedError) else (),
         permanent=isinstance(error, UsageError),
     )

@@ -16,6 +16,7 @@ from orchestrator.supervisor import stall_diagnosis, states
 from orchestrator.supervisor.diagnosis import Diagnosis
 from orchestrator.supervisor.life_signs import diagnose_hang, stall_limit_s
 from orchestrator.supervisor.restart_policy import (
+    STARTS_AT_ONCE,
     NoRestart,
     describe_lost_state,
     describe_restart,
@@ -38,7 +39,6 @@ from phone_agent.contract.committed_step import CommittedStep
 
 QUORUM_S = 45.0  # to wait for phones if too few answer: a switch may just have restarted
 QUORUM_PROBE_S = 3.0  # between two rounds of that
-WAITING_PROBE_S = 15.0  # between two rounds once the run is interrupted
 UNREPORTED_STEPS = 2  # that may be complete, and held in memory, before the head phone reports them
 _FAILED = frozenset({"failed", "lost"})
 _COUNTED = frozenset({"recovering", "interrupted"})  # the record of a run whose failure is counted as a restart already
@@ -65,7 +65,7 @@ def _while_following(state: Following, event: SupervisorEvent, now: float) -> De
     context = state.context
     match event:
         case states.RunReported():
-            return _heard(state), ()
+            return _clear_suspicion(state), ()
         case states.StepCompleted():
             return _stepped(state, event)
         case states.StepOverdue():
@@ -86,7 +86,10 @@ def _while_following(state: Following, event: SupervisorEvent, now: float) -> De
         case states.YieldAccepted():
             verbs = ("answers", "rejoins") if len(event.phones) == 1 else ("answer", "rejoin")
             message = f"{name_phones(event.phones)} {verbs[0]} again: {verbs[1]} after the current step"
-            return replace(state, yielding=True), (states.RecordIncident(IncidentKind.REJOINING, message),)
+            context = replace(context, history=context.history.after_yield(phone.name for phone in event.phones))
+            return replace(state, context=context, yielding=True), (
+                states.RecordIncident(IncidentKind.REJOINING, message),
+            )
         case states.ActionFailed(states.RequestYield() as request):
             message = f"{name_phones(request.phones)} cannot rejoin yet: {event.message}; will try again"
             return state, (states.RecordIncident(IncidentKind.REJOIN_FAILED, message),)
@@ -94,7 +97,7 @@ def _while_following(state: Following, event: SupervisorEvent, now: float) -> De
             return state, ()
 
 
-def _heard(state: Following) -> Following:
+def _clear_suspicion(state: Following) -> Following:
     return replace(state, fault_seen_at=None, unreachable=())
 
 
@@ -105,7 +108,7 @@ def _suspicious(state: Following, now: float) -> Following:
 def _stepped(state: Following, event: states.StepCompleted) -> Decision:
     context = replace(state.context, history=state.context.history.after_step())
     actions = (states.ReportRecovery(event.step),) if state.restarted else ()
-    return replace(_heard(state), context=context, stepped=True, restarted=False), actions
+    return replace(_clear_suspicion(state), context=context, stepped=True, restarted=False), actions
 
 
 # -------------------------------------------------------------------------------------------------------- diagnosing
@@ -164,14 +167,14 @@ def _recover(before: Following | Recovering, failure: Diagnosis, now: float) -> 
     context = before.context
     context = replace(context, history=context.history.after_failure(failure))
     if refusal := restart_limit_reached(context.record, context.history, failure):
-        return _give_up(context, refusal, failure)
+        return _give_up(context, refusal, failure, discard_state=failure.permanent)
     return _restart(replace(before, context=context), failure, now)
 
 
 def _restart(before: Following | Recovering, failure: Diagnosis | None, now: float) -> Decision:
     context = before.context
-    counts = failure is not None and context.record.state not in _COUNTED
-    restarts = context.record.restarts + counts
+    is_new_failure = failure is not None and context.record.state not in _COUNTED
+    restarts = context.record.restarts + is_new_failure
     context = replace(context, record=replace(context.record, state="recovering", restarts=restarts))
     seen_at = before.fault_seen_at if failure else None
     state = Recovering(context, failure, now + QUORUM_S, seen_at, before.unreachable)
@@ -184,13 +187,15 @@ def _while_recovering(state: Recovering, event: SupervisorEvent, now: float) -> 
             return _select(_with_min_phones(state, event.min_phones), event, now)
         case states.CheckpointsSearched():
             return _start(state, event.terminated, event.found)
+        case states.AttemptRecorded():
+            return replace(state, context=replace(state.context, record=event.record, spec=event.spec)), ()
         case states.AttemptStarted():
-            context = replace(state.context, record=event.record, spec=event.spec)
-            return Following(context, restarted=True, unreachable=state.unreachable), ()
+            return Following(state.context, restarted=True, unreachable=state.unreachable), ()
         case states.StartFailed():
-            history = state.context.history.after_staging_failure(event.rejected_by)
-            context = replace(state.context, record=event.record, spec=event.spec, history=history)
-            return _recover(replace(state, context=context), event.diagnosis, now)
+            return _start_again(state, event, now)
+        case states.ActionFailed(states.StartAttempt()):
+            failure = Diagnosis(Cause.RESTART_FAILED, detail=event.message)
+            return _start_again(state, states.StartFailed(failure), now)
         case states.ActionFailed(states.TerminateAttempt() | states.FindCheckpoint()):
             if now <= state.quorum_deadline:
                 return state, (states.TerminateAttempt(pause_s=QUORUM_PROBE_S),)
@@ -219,7 +224,8 @@ def _select(state: Recovering, event: states.AttemptTerminated, now: float) -> D
         return _start(state, event, CheckpointSearch())
     if now <= state.quorum_deadline:
         return state, (states.TerminateAttempt(pause_s=QUORUM_PROBE_S),)
-    return _wait_for_phones(state, phones.explain(_refine(state, event)))
+    forgiven = replace(context, history=context.history.while_waiting())
+    return _wait_for_phones(replace(state, context=forgiven), phones.explain(_refine(state, event)))
 
 
 def _start(state: Recovering, event: states.AttemptTerminated, search: CheckpointSearch) -> Decision:
@@ -238,6 +244,20 @@ def _start(state: Recovering, event: states.AttemptTerminated, search: Checkpoin
         *_report_lost_state(event, phones, resume, search),
         states.StartAttempt(phones, resume, context.history.should_verify_data(phones)),
     )
+
+
+def _start_again(state: Recovering, event: states.StartFailed, now: float) -> Decision:
+    """No rank ran, so a failed start does not count as a restart, and the memory of the phones is intact."""
+    context, failure = state.context, event.diagnosis
+    history = context.history.after_failed_start(event.rejected_by)
+    context = replace(context, history=history, record=replace(context.record, state="recovering"))
+    if failure.permanent:
+        return _give_up(context, NoRestart(""), failure)
+    again = replace(state, context=context, failure=failure, quorum_deadline=now + QUORUM_S, waiting=False)
+    if history.failed_starts > STARTS_AT_ONCE:
+        retry = NoRestart(f"trying again in {history.start_retry_s:g} s")
+        return _wait_for_phones(again, retry.explain(failure))
+    return again, (states.SaveRecord(context.record), states.TerminateAttempt(state.unreachable))
 
 
 def _refine(state: Recovering, event: states.AttemptTerminated) -> Diagnosis | None:
@@ -265,7 +285,7 @@ def _no_initial_state(parent: str) -> NoRestart:
 
 def _wait_for_phones(state: Recovering, diagnosis: Diagnosis) -> Decision:
     """Their checkpoints stay in memory until enough of them are back."""
-    wait = states.TerminateAttempt(pause_s=WAITING_PROBE_S)
+    wait = states.TerminateAttempt(pause_s=state.context.history.start_retry_s)
     if state.waiting:
         return state, (wait,)
     record = replace(state.context.record, state="interrupted", failure=diagnosis.to_failure())
@@ -274,7 +294,9 @@ def _wait_for_phones(state: Recovering, diagnosis: Diagnosis) -> Decision:
     return waiting, (states.SaveRecord(record), incident, wait)
 
 
-def _give_up(context: RunContext, refusal: NoRestart, failure: Diagnosis | None) -> Decision:
+def _give_up(
+    context: RunContext, refusal: NoRestart, failure: Diagnosis | None, *, discard_state: bool = False
+) -> Decision:
     diagnosis = refusal.explain(failure)
     record = replace(context.record, state="failed", failure=diagnosis.to_failure())
-    return Finished(replace(context, record=record)), (states.ReleasePhones(),)
+    return Finished(replace(context, record=record)), (states.ReleasePhones(discard_state),)

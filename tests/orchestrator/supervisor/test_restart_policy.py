@@ -84,9 +84,9 @@ def test_the_reason_is_added_to_the_failure_that_led_to_it(refusal: NoRestart, h
 
 
 def test_a_phone_that_rejects_the_files_twice_is_left_out() -> None:
-    history = NONE.after_staging_failure(["p1-02", "p2-01"])
+    history = NONE.after_failed_start(["p1-02", "p2-01"])
     assert len(names(select_phones(record(), idle(), history))) == 4
-    history = history.after_staging_failure(["p1-02"])
+    history = history.after_failed_start(["p1-02"])
     assert names(select_phones(record(), idle(), history)) == ["p1-01", "p2-01", "p2-02"]
 
 

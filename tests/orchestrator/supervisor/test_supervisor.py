@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +22,8 @@ from orchestrator.records.events import EndEvent, Event, StepEvent
 from orchestrator.records.record import RunRecord, RunStore
 from orchestrator.supervisor import supervisor as module
 from orchestrator.supervisor.follow import FollowRefusedError
+from orchestrator.supervisor.probe import Probe
+from orchestrator.supervisor.restart_policy import MAX_ATTEMPTS_WITHOUT_STEP
 from orchestrator.supervisor.run_lock import run_lock
 from orchestrator.supervisor.supervisor import Supervisor, phones_in_use
 from phone_agent.contract.errors import ErrorCode
@@ -104,6 +108,63 @@ def test_a_run_to_be_stopped_is_not_restarted(store: RunStore, monkeypatch: pyte
     store.request_stop(SPEC.run_id)
     left = supervise(store, record, NO_ROUTE)
     assert (left.attempt, left.over, left.restarts) == (0, False, 0)
+
+
+@pytest.mark.parametrize("broken", ["stage_run", "start_run", "checkpoints.remove_after", "ActivityFile.clear"])
+def test_an_error_of_this_computer_does_not_end_a_run(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    failures = []
+
+    def fail(*_: Any) -> None:
+        failures.append(broken)
+        if len(failures) == MAX_ATTEMPTS_WITHOUT_STEP:
+            store.request_stop(SPEC.run_id)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def follow(*_: Any) -> Iterator[Event]:
+        assert not failures, "no other attempt was started"
+        for step in ("stage_run", "start_run"):
+            monkeypatch.setattr(module, step, lambda *_: None)
+        monkeypatch.setattr(f"{module.__name__}.{broken}", fail)
+        yield EndEvent(time=2.0, state="failed")
+
+    record = replace(store.create(SPEC), max_restarts=20)
+    monkeypatch.setattr("orchestrator.supervisor.restart_policy.START_RETRY_S", 0.0)
+    monkeypatch.setattr(module, "follow", follow)
+    monkeypatch.setattr(module, "terminate", lambda *_, **__: tuple(map(Probe, FOUR)))
+    with suppress(OSError):  # of the last `clear`
+        supervise(store, record, NO_ROUTE)
+    left = store.read(SPEC.run_id)
+    assert len(failures) >= MAX_ATTEMPTS_WITHOUT_STEP
+    assert (left.over, left.restarts) == (False, 1)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_memory_that_holds_the_only_copy_of_the_work_is_not_freed(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, *, saved: bool
+) -> None:
+    def follow(*_: Any) -> Iterator[Event]:
+        yield StepEvent(time=1.0, step=7, step_s=1.0)
+        yield EndEvent(time=2.0, state="failed")
+
+    def terminate(*_: Any, free_memory: bool) -> tuple[Probe, ...]:
+        calls.append(free_memory)
+        return ()
+
+    def save() -> None:
+        if not saved:
+            raise PhoneError("disk is full", code=ErrorCode.DISK_FULL)
+
+    calls: list[bool] = []
+    record = replace(store.create(SPEC), max_restarts=0)
+    monkeypatch.setattr(module, "StopCheckpoint", lambda *_: SimpleNamespace(save=save))
+    monkeypatch.setattr(module, "follow", follow)
+    monkeypatch.setattr(module, "terminate", terminate)
+    assert supervise(store, record, NO_ROUTE).state == "failed"
+    assert calls == [saved]
+    reported = store.incidents_file(SPEC.run_id).exists()
+    assert reported is not saved
 
 
 def test_a_run_that_its_launch_never_started_has_failed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

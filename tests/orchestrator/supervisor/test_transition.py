@@ -13,12 +13,21 @@ from orchestrator.records.checkpoints import CheckpointSearch, FoundCheckpoint
 from orchestrator.records.incidents import IncidentKind
 from orchestrator.supervisor.diagnosis import Diagnosis
 from orchestrator.supervisor.probe import Probe
-from orchestrator.supervisor.restart_policy import MAX_ATTEMPTS_WITHOUT_STEP, FailureHistory
+from orchestrator.supervisor.restart_policy import (
+    LONGEST_REJOIN_PROBE_S,
+    LONGEST_START_RETRY_S,
+    MAX_ATTEMPTS_WITHOUT_STEP,
+    MAX_FAILURES_WITHOUT_STEP,
+    START_RETRY_S,
+    STARTS_AT_ONCE,
+    FailureHistory,
+)
 from orchestrator.supervisor.resume_point import ResumePoint
 from orchestrator.supervisor.states import (
     Action,
     ActionFailed,
     AttemptEnded,
+    AttemptRecorded,
     AttemptStarted,
     AttemptTerminated,
     BackOff,
@@ -53,7 +62,7 @@ from orchestrator.supervisor.states import (
     TerminateAttempt,
     YieldAccepted,
 )
-from orchestrator.supervisor.transition import QUORUM_S, UNREPORTED_STEPS, WAITING_PROBE_S, transition
+from orchestrator.supervisor.transition import QUORUM_S, UNREPORTED_STEPS, transition
 from phone_agent.contract.committed_step import CommittedStep
 from tests.orchestrator.supervisor.samples import FOUR, KILLED, SPEC, ended, idle, record, training, unreachable
 
@@ -66,6 +75,7 @@ RECOVERING = Recovering(CONTEXT, KILLED, NOW + 10, fault_seen_at=990.0)
 SECOND = replace(SPEC, attempt=1)
 STEP_7 = CommittedStep(7, attempt=0)
 TERMINATED = AttemptTerminated(idle(), 8)
+START = StartAttempt(FOUR, ResumePoint(STEP_7), verify_data=False)
 START_FAILED = Diagnosis(Cause.RESTART_FAILED, detail="no room")
 
 
@@ -148,11 +158,11 @@ def decide(state: State, event: SupervisorEvent) -> tuple[State, list[type[Actio
             Recovering,
             [SaveRecord, RecordIncident, TerminateAttempt],
         ),
-        (RECOVERING, AttemptStarted(record(attempt=1), SECOND), Following, []),
-        (RECOVERING, StartFailed(record(attempt=1), SECOND, START_FAILED), Recovering, [SaveRecord, TerminateAttempt]),
+        (RECOVERING, AttemptStarted(), Following, []),
+        (RECOVERING, StartFailed(START_FAILED), Recovering, [SaveRecord, TerminateAttempt]),
         (
             RECOVERING,
-            StartFailed(record(attempt=1), SECOND, replace(START_FAILED, permanent=True)),
+            StartFailed(replace(START_FAILED, permanent=True)),
             Finished,
             [ReleasePhones],
         ),
@@ -162,10 +172,11 @@ def decide(state: State, event: SupervisorEvent) -> tuple[State, list[type[Actio
         (stalled(Question.ATTEMPT_FAILED), ActionFailed(ExamineFailure(), "timed out"), Recovering, "restart"),
         (RECOVERING, ActionFailed(TerminateAttempt(), "timed out"), Recovering, [TerminateAttempt]),
         (RECOVERING, ActionFailed(FindCheckpoint(TERMINATED), "timed out"), Recovering, [TerminateAttempt]),
+        (RECOVERING, ActionFailed(START, "no space left"), Recovering, [SaveRecord, TerminateAttempt]),
         (FOLLOWING, ActionFailed(SaveRecord(record()), "no space left"), Following, []),
         (Finished(CONTEXT), ActionFailed(ReleasePhones(), "timed out"), Finished, []),
         # Events that a state does not expect
-        (FOLLOWING, AttemptStarted(record(attempt=1), SECOND), Following, []),
+        (FOLLOWING, AttemptStarted(), Following, []),
         (stalled(), StepOverdue(), Diagnosing, []),
         (RECOVERING, StepOverdue(), Recovering, []),
         (Finished(CONTEXT), StepOverdue(), Finished, []),
@@ -253,12 +264,78 @@ def test_the_cause_is_corrected_by_the_phones_that_answer() -> None:
 
 
 def test_a_failed_start_counts_against_the_phones_that_rejected_the_files() -> None:
-    event = StartFailed(record(attempt=1), SECOND, START_FAILED, rejected_by=("p1-02",))
-    state, _ = transition(RECOVERING, event, NOW)
+    state, _ = transition(RECOVERING, StartFailed(START_FAILED, rejected_by=("p1-02",)), NOW)
     assert isinstance(state, Recovering)
-    assert (state.context.record.attempt, state.context.spec.attempt) == (1, 1)
     assert state.context.history.recent == {"p1-02": 1}
     assert (state.fault_seen_at, state.failure) == (990.0, START_FAILED)
+
+
+def test_the_next_attempt_is_known_as_soon_as_it_is_recorded() -> None:
+    begun = record(attempt=1, state="starting")
+    state, actions = transition(RECOVERING, AttemptRecorded(begun, SECOND), NOW)
+    assert isinstance(state, Recovering)
+    assert (state.context.record, state.context.spec, actions) == (begun, SECOND, ())
+
+
+def fail_to_start(state: State, times: int, *rejected_by: str) -> tuple[State, float]:
+    """Also returns the pause before the next start."""
+    pause_s = 0.0
+    for _ in range(times):
+        assert isinstance(state, Recovering)
+        begun = replace(state.context.record, attempt=state.context.record.attempt + 1, state="starting")
+        state, _ = transition(state, AttemptRecorded(begun, SPEC), NOW)
+        state, actions = transition(state, StartFailed(START_FAILED, rejected_by), NOW)
+        assert isinstance(actions[-1], TerminateAttempt)
+        pause_s = actions[-1].pause_s
+    return state, pause_s
+
+
+def test_failed_starts_never_end_a_run_and_are_repeated_less_and_less_often() -> None:
+    """The disk of this computer may be full for hours. The phones hold the state in memory meanwhile."""
+    failed, _ = transition(stalled(Question.ATTEMPT_FAILED), FailureExamined(KILLED), NOW)
+    state, pause_s = fail_to_start(failed, STARTS_AT_ONCE)
+    assert pause_s == 0
+    assert isinstance(state, Recovering)
+    assert state.context.record.state == "recovering"
+    for expected_s in (START_RETRY_S, 2 * START_RETRY_S, 4 * START_RETRY_S):
+        state, pause_s = fail_to_start(state, 1)
+        assert pause_s == expected_s
+    state, pause_s = fail_to_start(state, 30)
+    assert isinstance(state, Recovering)
+    assert pause_s == LONGEST_START_RETRY_S
+    assert (state.context.record.state, state.context.record.restarts) == ("interrupted", 1)
+    assert state.context.record.failure is not None
+    assert state.context.record.failure.headline == "no room; trying again in 600 s"
+
+
+def test_phones_that_were_left_out_get_another_chance_if_too_few_are_left() -> None:
+    state, _ = fail_to_start(RECOVERING, MAX_FAILURES_WITHOUT_STEP, "p1-01", "p1-02")
+    late = NOW + QUORUM_S + 1
+    waiting, actions = transition(state, AttemptTerminated(holding(STEP_7)), late)
+    assert isinstance(waiting, Recovering)
+    assert (waiting.waiting, actions[-1]) == (True, TerminateAttempt(pause_s=START_RETRY_S))
+    _, restart = transition(waiting, AttemptTerminated(holding(STEP_7)), late)
+    assert isinstance(restart[-1], StartAttempt)
+
+
+def test_a_returning_phone_that_cannot_be_staged_is_asked_less_and_less_often() -> None:
+    """The run itself is healthy: it is never given up because of that phone."""
+    state: State = Following(replace(CONTEXT, record=record(phones=("p1-01", "p1-02", "p2-02"))), stepped=True)
+    pauses_s = []
+    for _ in range(12):
+        state, _ = transition(state, YieldAccepted(FOUR[2:3]), NOW)
+        state, _ = transition(state, AttemptEnded("yielded"), NOW)
+        state, _ = fail_to_start(state, MAX_FAILURES_WITHOUT_STEP, "p2-01")
+        _, actions = transition(state, AttemptTerminated(holding(STEP_7)), NOW)
+        assert isinstance(actions[-1], StartAttempt)
+        assert FOUR[2] not in actions[-1].phones
+        state, _ = transition(state, AttemptStarted(), NOW)
+        state, _ = transition(state, StepCompleted(8), NOW)
+        assert isinstance(state, Following)
+        pauses_s.append(state.context.history.rejoin_probe_s("p2-01"))
+        assert state.context.record.restarts == 0
+    assert pauses_s[:3] == [40.0, 80.0, 160.0]
+    assert pauses_s[-1] == LONGEST_REJOIN_PROBE_S
 
 
 # ------------------------------------------------------------------------------------- the state it resumes from
@@ -319,6 +396,14 @@ def test_a_run_that_makes_no_step_is_given_up_and_its_memory_freed() -> None:
     assert actions[-1] == ReleasePhones()
 
 
+@pytest.mark.parametrize("permanent", [False, True])
+def test_the_memory_of_the_phones_is_discarded_only_if_the_work_is_at_fault(*, permanent: bool) -> None:
+    context = replace(CONTEXT, record=record(restarts=20))
+    state = Diagnosing(Following(context), Question.ATTEMPT_FAILED)
+    _, actions = transition(state, FailureExamined(replace(KILLED, permanent=permanent)), NOW)
+    assert actions[-1] == ReleasePhones(discard_state=permanent)
+
+
 def test_a_run_with_too_few_phones_waits_for_them_and_keeps_their_memory() -> None:
     state = replace(RECOVERING, quorum_deadline=NOW - 1)
     waiting, actions = transition(state, AttemptTerminated(unreachable("p1-01", "p1-02")), NOW)
@@ -326,7 +411,7 @@ def test_a_run_with_too_few_phones_waits_for_them_and_keeps_their_memory() -> No
     assert waiting.context.record.state == "interrupted"
     assert waiting.context.record.failure is not None
     assert "at least 3 needed" in waiting.context.record.failure.headline
-    assert actions[-1] == TerminateAttempt(pause_s=WAITING_PROBE_S)
+    assert actions[-1] == TerminateAttempt(pause_s=START_RETRY_S)
     again, more = transition(waiting, AttemptTerminated(unreachable("p1-01", "p1-02")), NOW)
     assert (again, [type(each) for each in more]) == (waiting, [TerminateAttempt]), "it is reported once"
     back, restart = transition(again, AttemptTerminated(holding(STEP_7)), NOW)
