@@ -19,7 +19,7 @@ from phone_agent.contract.schema import RankSpec, RunSpec
 
 _SIGKILL = "9"
 _TAIL_LINES = 10
-_MOST_NAMED = 4  # phones in one message
+_MAX_NAMED = 4  # phones in one message
 
 DESCRIPTIONS = {
     Cause.PHONE_UNREACHABLE: "does not answer: cable or power",
@@ -108,8 +108,8 @@ class Diagnosis:
 
 
 def name_ranks(ranks: Sequence[RankSpec]) -> str:
-    named = [f"{rank.phone} ({rank.switch}:{rank.port})" for rank in ranks[:_MOST_NAMED]]
-    more = len(ranks) - _MOST_NAMED
+    named = [f"{rank.phone} ({rank.switch}:{rank.port})" for rank in ranks[:_MAX_NAMED]]
+    more = len(ranks) - _MAX_NAMED
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 

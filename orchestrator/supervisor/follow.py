@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 RETRY_S = 120.0  # how long the head phone may be unreachable before this computer gives up
 SILENCE_S = 3.0  # the agent sends a heartbeat every half second
-NONSENSE_S = 10.0  # without a valid event, although lines arrive
-_PAUSES_S = (1.0, 2.0, 5.0)
+INVALID_EVENTS_S = 10.0  # without a valid event, although lines arrive
+_RETRY_DELAYS_S = (1.0, 2.0, 5.0)
 _MAX_COPY_BYTES = 1 << 30
+_REFUSALS = frozenset({ErrorCode.NO_SUCH_RUN, ErrorCode.NOT_STARTED, ErrorCode.LEASE_HELD})
 
 OnDisconnect = Callable[[PhoneError], None]
 
@@ -111,11 +112,13 @@ def _stream_events(
             if event is not None:
                 yield event
                 heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > NONSENSE_S:
-                raise PhoneError(f"no valid event for {NONSENSE_S:g} s", code=ErrorCode.BAD_ANSWER)
+            elif time.monotonic() - heard_at > INVALID_EVENTS_S:
+                raise PhoneError(f"no valid event for {INVALID_EVENTS_S:g} s", code=ErrorCode.BAD_ANSWER)
     if stream.rc:
         code, message = agent.reported(stream.stderr, stream.rc)
-        raise FollowRefusedError(message, code=code)
+        if code in _REFUSALS:
+            raise FollowRefusedError(message, code=code)
+        raise PhoneError(f"the agent ended: {message}", code=code)  # Android may have killed it; the run continues
     raise PhoneError("the event stream ended before the run", code=ErrorCode.CONNECTION_LOST)
 
 
@@ -134,7 +137,7 @@ class _Retries:
             message = f"the head phone does not answer: {error.message}; the run may be continuing"
             raise HeadUnreachableError(message, remedy="clusterctl attach") from error
         self._on_disconnect(error)
-        time.sleep(_PAUSES_S[min(self._tries, len(_PAUSES_S) - 1)])
+        time.sleep(_RETRY_DELAYS_S[min(self._tries, len(_RETRY_DELAYS_S) - 1)])
         self._since = self._since if self._tries else time.monotonic()
         self._tries += 1
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PROBE_S = 6.0
 TERMINATE_S = 15.0
 _PER_PHONE_S = 0.1  # this computer is slower with many phones at the same time
-_MOST_AT_ONCE = 64
+_MAX_AT_ONCE = 64
 MIN_DISK_MB = 20.0  # a phone with less cannot even write its log
 _LOGIN_PHASES = frozenset({Phase.BANNER, Phase.KEX, Phase.AUTH, Phase.HOSTKEY})  # the phone is on the network
 _STUCK = frozenset({"T", "t", "D"})  # process states: stopped, traced, in uninterruptible sleep
@@ -147,7 +147,7 @@ def terminate(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, free_memory
 
 
 def _limit_s(one_phone_s: float, phones: Sequence[Phone]) -> float:
-    return one_phone_s + _PER_PHONE_S * min(len(phones), _MOST_AT_ONCE)
+    return one_phone_s + _PER_PHONE_S * min(len(phones), _MAX_AT_ONCE)
 
 
 def _probes(outcomes: Outcomes[RunProbe]) -> tuple[Probe, ...]:

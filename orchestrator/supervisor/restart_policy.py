@@ -10,7 +10,7 @@ from orchestrator.records.causes import Cause
 from orchestrator.records.record import RunRecord
 from orchestrator.supervisor.diagnosis import Diagnosis
 from orchestrator.supervisor.probe import Probe
-from orchestrator.supervisor.resume_point import ResumePoint, holders_of_newest
+from orchestrator.supervisor.resume_point import ResumePoint, holders_of_newest, newest_of
 from orchestrator.text import count_of
 
 MAX_ATTEMPTS_WITHOUT_STEP = 4  # in a row
@@ -169,7 +169,9 @@ def describe_lost_state(probes: Sequence[Probe], phones: Sequence[Phone], resume
         return f"phones that hold step {newest} in memory cannot take part ({reasons}): resuming from {resume}"
     if resume.in_memory:
         return None
-    return f"no phone has the training state in memory: resuming from {resume}"
+    held = newest_of([probe.in_memory for probe in probes])
+    state = f"a state newer than step {held.step}" if held else "the training state"
+    return f"no phone has {state} in memory: resuming from {resume}"
 
 
 def name_phones(phones: Iterable[Phone]) -> str:

@@ -121,6 +121,18 @@ def test_a_refusal_of_the_agent_is_not_retried(tmp_path: Path) -> None:
     assert refused.value.code is ErrorCode.NOT_STARTED
 
 
+def test_a_follower_that_android_killed_is_started_again(tmp_path: Path) -> None:
+    class KilledOnce(Head):
+        def open_stream(self, argv: list[str], **options: Any) -> Any:
+            served = super().open_stream(argv, **options)
+            if len(self.offsets) == 1:
+                served = Served(iter(()))
+                served.rc = 137
+            return served
+
+    assert followed(tmp_path / "events", KilledOnce()) == ALL
+
+
 def test_an_unreachable_head_phone_is_given_up_after_retries(tmp_path: Path) -> None:
     class Gone:
         def __call__(self) -> Any:

@@ -151,6 +151,13 @@ def test_lost_state_is_reported_only_if_it_is_lost() -> None:
     )
 
 
+def test_memory_older_than_the_checkpoint_is_reported_as_such() -> None:
+    cut_off = (Probe(FOUR[0], in_memory=(CommittedStep(3, 0),)), *idle()[1:])
+    assert describe_lost_state(cut_off, FOUR, CHECKPOINT) == (
+        "no phone has a state newer than step 3 in memory: resuming from checkpoint-00000005.safetensors (step 5)"
+    )
+
+
 def test_implausible_state_is_ignored() -> None:
     """A phone may claim anything."""
     claims = (STEP_7, CommittedStep(21, 0), CommittedStep(7, 3))
