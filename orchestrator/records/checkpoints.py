@@ -8,8 +8,8 @@ from __future__ import annotations
 import binascii
 import hashlib
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -40,6 +40,10 @@ class FetchError(ClusterctlError):
     """A checkpoint did not arrive. The run itself is not affected."""
 
 
+class BadCheckpointError(FetchError):
+    """What the phone has is no intact checkpoint of the run."""
+
+
 @dataclass(frozen=True)
 class FoundCheckpoint:
     """An intact checkpoint on this computer."""
@@ -52,6 +56,7 @@ class FoundCheckpoint:
 class CheckpointSearch:
     newest: FoundCheckpoint | None = None
     damaged: tuple[str, ...] = ()  # newer ones, and where they are
+    unread: Mapping[str, str] = field(default_factory=dict)  # phones whose checkpoints are unknown, and why
 
 
 # ---------------------------------------------------------------------------------------------------------- find
@@ -67,6 +72,7 @@ def find_newest(fleet: Fleet, spec: RunSpec, directory: Path) -> CheckpointSearc
     damaged: list[str] = []
     local = _newest_intact_local(directory, damaged)
     outcomes = fleet.map(lambda phone: agent.call(phone, Checkpoints, "checkpoints", spec.run_id, timeout=_VERIFY_S))
+    unread = {outcome.phone.name: outcome.error or "no reply" for outcome in outcomes.failures}
     newer = []
     for phone, reply in outcomes.values():
         damaged += [f"{name} on {phone.name} ({phone.where})" for name in reply.damaged]
@@ -75,11 +81,13 @@ def find_newest(fleet: Fleet, spec: RunSpec, directory: Path) -> CheckpointSearc
     for info, phone in sorted(newer, key=lambda each: -each[0].step):
         try:
             path = fetch(fleet.connection(phone), spec, info, directory)
-        except (FetchError, PhoneError) as error:
+        except BadCheckpointError as error:
             damaged.append(f"{info.name} on {phone.name} ({phone.where}): {error.message}")
+        except (FetchError, PhoneError) as error:
+            unread[phone.name] = error.message
         else:
-            return CheckpointSearch(FoundCheckpoint(path, info.step), tuple(damaged))
-    return CheckpointSearch(local, tuple(damaged))
+            return CheckpointSearch(FoundCheckpoint(path, info.step), tuple(damaged), unread)
+    return CheckpointSearch(local, tuple(damaged), unread)
 
 
 def _newest_intact_local(directory: Path, damaged: list[str]) -> FoundCheckpoint | None:
@@ -126,7 +134,7 @@ def fetch(connection: PhoneConnection, spec: RunSpec, info: CheckpointInfo, dire
     """Fetch a checkpoint unless it is there already, verify it, and only then delete older ones."""
     if info.step > spec.steps or info.size > max_bytes(spec, directory):
         message = f"implausible checkpoint metadata from {connection.phone.name}: {info.name}, {info.size} bytes"
-        raise FetchError(message, remedy=f"clusterctl collect-logs {spec.run_id}")
+        raise BadCheckpointError(message, remedy=f"clusterctl collect-logs {spec.run_id}")
     path = directory / info.name
     if not _is_intact(path, info):
         if shutil.disk_usage(directory).free < info.size:
@@ -145,7 +153,7 @@ def _receive(connection: PhoneConnection, run_id: str, info: CheckpointInfo, pat
     with atomic_write(path) as file:
         if _copy(connection, str(remote), info, file) != info.sha256:
             message = f"{info.name} arrived damaged (its sha256 differs from the announced one)"
-            raise FetchError(message, remedy=f"clusterctl attach {run_id}")
+            raise BadCheckpointError(message, remedy=f"clusterctl attach {run_id}")
         _check_content(file, run_id, info)
 
 
@@ -160,7 +168,7 @@ def _check_content(file: BinaryIO, run_id: str, info: CheckpointInfo) -> None:
         metadata = {}
     if (metadata.get("run_id"), metadata.get("step")) != (run_id, str(info.step)):
         message = f"{info.name} is not a checkpoint of step {info.step} of {run_id}"
-        raise FetchError(message, remedy=f"clusterctl collect-logs {run_id}")
+        raise BadCheckpointError(message, remedy=f"clusterctl collect-logs {run_id}")
 
 
 def _copy(connection: PhoneConnection, remote: str, info: CheckpointInfo, file: BinaryIO) -> str:

@@ -75,6 +75,7 @@ class Recovering:
     fault_seen_at: float | None = None
     unreachable: tuple[Probe, ...] = ()  # known already: no need to wait for them again
     waiting: bool = False  # too few phones answer, for longer than until `quorum_deadline`
+    incomplete_searches: int = 0  # a phone has a newer checkpoint than was found, and could not be read
 
 
 @dataclass(frozen=True)

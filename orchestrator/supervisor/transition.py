@@ -15,6 +15,7 @@ from orchestrator.records.incidents import IncidentKind
 from orchestrator.supervisor import stall_diagnosis, states
 from orchestrator.supervisor.diagnosis import Diagnosis
 from orchestrator.supervisor.life_signs import diagnose_hang, stall_limit_s
+from orchestrator.supervisor.probe import Probe
 from orchestrator.supervisor.restart_policy import (
     STARTS_AT_ONCE,
     NoRestart,
@@ -39,6 +40,7 @@ from phone_agent.contract.committed_step import CommittedStep
 
 QUORUM_S = 45.0  # to wait for phones if too few answer: a switch may just have restarted
 QUORUM_PROBE_S = 3.0  # between two rounds of that
+MAX_INCOMPLETE_SEARCHES = 5  # then the run resumes from an older checkpoint: a phone must not block it
 UNREPORTED_STEPS = 2  # that may be complete, and held in memory, before the head phone reports them
 _FAILED = frozenset({"failed", "lost"})
 _COUNTED = frozenset({"recovering", "interrupted"})  # the record of a run whose failure is counted as a restart already
@@ -186,7 +188,7 @@ def _while_recovering(state: Recovering, event: SupervisorEvent, now: float) -> 
         case states.AttemptTerminated():
             return _select(_with_min_phones(state, event.min_phones), event, now)
         case states.CheckpointsSearched():
-            return _start(state, event.terminated, event.found)
+            return _use_found(state, event)
         case states.AttemptRecorded():
             return replace(state, context=replace(state.context, record=event.record, spec=event.spec)), ()
         case states.AttemptStarted():
@@ -226,6 +228,27 @@ def _select(state: Recovering, event: states.AttemptTerminated, now: float) -> D
         return state, (states.TerminateAttempt(pause_s=QUORUM_PROBE_S),)
     forgiven = replace(context, history=context.history.while_waiting())
     return _wait_for_phones(replace(state, context=forgiven), phones.explain(_refine(state, event)))
+
+
+def _use_found(state: Recovering, event: states.CheckpointsSearched) -> Decision:
+    """Search again if a phone has a newer checkpoint that could not be read: the next attempt would delete it."""
+    terminated, found = event.terminated, event.found
+    held = newest_of([probe.in_memory for probe in terminated.probes if not probe.problem])
+    newest = max(found.newest.step if found.newest else 0, held.step if held else 0)
+    missed = [
+        probe for probe in terminated.probes if probe.checkpoint_step > newest and probe.phone.name in found.unread
+    ]
+    if missed and state.incomplete_searches < MAX_INCOMPLETE_SEARCHES:
+        again = replace(state, incomplete_searches=state.incomplete_searches + 1)
+        return again, (states.TerminateAttempt(pause_s=QUORUM_PROBE_S),)
+    after, actions = _start(state, terminated, found)
+    return after, (*(_report_unread(probe, found) for probe in missed), *actions)
+
+
+def _report_unread(probe: Probe, found: CheckpointSearch) -> states.RecordIncident:
+    reason = found.unread[probe.phone.name]
+    message = f"skipped the checkpoint of step {probe.checkpoint_step} on {name_phones([probe.phone])}: {reason}"
+    return states.RecordIncident(IncidentKind.CHECKPOINT_SKIPPED, message)
 
 
 def _start(state: Recovering, event: states.AttemptTerminated, search: CheckpointSearch) -> Decision:

@@ -20,6 +20,7 @@ from orchestrator.records.checkpoints import (
     FetchError,
     fetch,
     fetch_last,
+    find_newest,
     keep_copy,
     max_bytes,
     newest_local,
@@ -29,6 +30,7 @@ from orchestrator.records.checkpoints import (
 from orchestrator.records.events import CheckpointEvent, Event, Progress, parse_event
 from orchestrator.records.record import RunStore
 from phone_agent.contract import layout, safetensors
+from phone_agent.contract.replies import Checkpoints
 from phone_agent.contract.schema import RunSpec
 from tests.durability import DiskLog
 from tests.orchestrator.fleet.servers import Server
@@ -148,6 +150,24 @@ def test_a_file_that_is_no_checkpoint_of_the_run_deletes_no_older_one(
         "checkpoint-00000010.safetensors": b"old",
         NAME: b"old",
     }
+
+
+def test_a_phone_whose_checkpoint_does_not_arrive_is_reported_as_unread(
+    phone: PhoneConnection, run: str, server: Server, here: Path
+) -> None:
+    """What could not be read may be intact; what arrives damaged is not."""
+    silent = SimpleNamespace(phone=SimpleNamespace(name="p9-01"), error="timed out")
+    reply = Checkpoints(newest=info(), damaged=())
+    outcomes = SimpleNamespace(values=lambda: [(phone.phone, reply)], failures=[silent])
+    fleet: Any = SimpleNamespace(map=lambda *_, **__: outcomes, connection=lambda _: phone)
+    file = server.home / layout.run_dir(run) / NAME
+    file.unlink()
+    search = find_newest(fleet, spec_of(run), here)
+    assert (search.newest, search.damaged) == (None, ())
+    assert set(search.unread) == {"p9-01", phone.phone.name}
+    file.write_bytes(b"damaged")
+    search = find_newest(fleet, spec_of(run), here)
+    assert (len(search.damaged), set(search.unread)) == (1, {"p9-01"})
 
 
 def test_a_missing_file_is_reported(phone: PhoneConnection, run: str, here: Path) -> None:

@@ -62,7 +62,7 @@ from orchestrator.supervisor.states import (
     TerminateAttempt,
     YieldAccepted,
 )
-from orchestrator.supervisor.transition import QUORUM_S, UNREPORTED_STEPS, transition
+from orchestrator.supervisor.transition import MAX_INCOMPLETE_SEARCHES, QUORUM_S, UNREPORTED_STEPS, transition
 from phone_agent.contract.committed_step import CommittedStep
 from tests.orchestrator.supervisor.samples import FOUR, KILLED, SPEC, ended, idle, record, training, unreachable
 
@@ -359,6 +359,24 @@ def test_a_newer_checkpoint_beats_old_memory() -> None:
 def test_memory_is_used_if_the_newer_checkpoints_are_damaged() -> None:
     event = searched(*holding(STEP_7), step=5, damaged=("checkpoint-00000008.safetensors on this computer",))
     assert resumed_from(event) == (7, [IncidentKind.RESTARTING, IncidentKind.CHECKPOINT_SKIPPED])
+
+
+def test_a_checkpoint_that_could_not_be_read_is_searched_again() -> None:
+    """The next attempt deletes it. Only damaged ones are skipped at once; and no phone blocks the run for ever."""
+    probes = (replace(idle()[0], checkpoint_step=15), *idle()[1:])
+    search = CheckpointSearch(FoundCheckpoint(Path("checkpoint-00000012.safetensors"), 12))
+    terminated = AttemptTerminated(probes, 12)
+    assert resumed_from(CheckpointsSearched(terminated, search))[0] == 12
+    unread = CheckpointsSearched(terminated, replace(search, unread={FOUR[0].name: "timed out"}))
+    state: State = RECOVERING
+    for _ in range(MAX_INCOMPLETE_SEARCHES):
+        state, actions = transition(state, unread, NOW)
+        assert [type(action) for action in actions] == [TerminateAttempt]
+    assert isinstance(state, Recovering)
+    step, incidents = resumed_from(unread, state)
+    assert (step, incidents[0]) == (12, IncidentKind.CHECKPOINT_SKIPPED)
+    other = replace(unread, found=replace(search, unread={FOUR[1].name: "timed out"}))
+    assert resumed_from(other)[0] == 12, "that phone has no checkpoint"
 
 
 def test_memory_of_a_phone_that_does_not_take_part_does_not_count() -> None:
