@@ -447,6 +447,23 @@ def test_checkpoint_from_memory_is_the_one_that_ranks_write(phones: list[Phone],
     assert phones[1].agent("write-checkpoint", "run").returncode == 1
 
 
+def test_checkpoint_from_memory_has_the_running_statistics_of_its_phone(phones: list[Phone]) -> None:
+    colored = replace(SYNTHETIC, shape=(32, 32, 3))
+    spec = replace(run_spec((4, 4), steps=100_000, data=colored), model="resnet20")
+    requester = request_after_step(phones[0], spec, 3, layout.STOP_FILE)
+    assert train(phones, spec).returncode == 0
+    requester.join()
+    path = phones[1].run_dir("run") / layout.checkpoint_file(events(phones[0], spec)[-1]["step"])
+    by_ranks = safetensors.read(path)
+    assert phones[1].agent("write-checkpoint", "run").returncode == 0
+    from_memory = safetensors.read(path)
+    differing = [
+        name for name, tensor in by_ranks.tensors.items() if not np.array_equal(tensor, from_memory.tensors[name])
+    ]
+    assert differing
+    assert all(".running_" in name for name in differing)
+
+
 def test_checkpoint_from_memory_after_a_kill_holds_every_reported_step(phones: list[Phone]) -> None:
     spec = run_spec((4, 4), steps=100_000, bucket_bytes=1 << 20)
     train_and_kill(phones, spec, 20, 1)
