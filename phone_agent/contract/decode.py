@@ -256,7 +256,7 @@ def _str(marks: tuple[Any, ...]) -> Decoder:
             raise _invalid(path, "expected text", raw)
         if choices and raw not in choices.choices:
             raise _invalid(path, f"expected one of {', '.join(choices.choices)}", raw)
-        if pattern and not pattern.fullmatch(raw[: limit + 1]):
+        if pattern and (len(raw) > limit or not pattern.fullmatch(raw)):
             raise _invalid(path, "malformed", raw)
         return sanitize(raw, limit)
 

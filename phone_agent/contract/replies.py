@@ -10,6 +10,7 @@ from phone_agent.contract.dataset_manifest import DatasetManifest
 from phone_agent.contract.decode import (
     Bytes,
     Celsius,
+    Clamp,
     Count,
     Key,
     Matches,
@@ -68,7 +69,7 @@ class RunProbe:
     checkpoint_step: Annotated[Step, Or(0)] = 0  # of the newest checkpoint file, which may be damaged; 0: there is none
     ranks: tuple[RankProcess, ...] = ()
     phase: StartupPhase | None = None  # of the newest attempt's rank; None: it has not started
-    phase_expected_s: Seconds = 0.0
+    phase_expected_s: Annotated[float, Clamp(0, 600)] = 0.0  # bounded: it extends how long a silent rank is tolerated
     disk_mb: Megabytes = None
     memory_mb: Megabytes = None
     killed_by: Annotated[Name | None, Or(None)] = None
@@ -95,7 +96,9 @@ class Started:
 class DaemonRequests:
     """`daemons`: what mpirun decides about its daemons."""
 
-    uri: Annotated[str, Matches(r"\d{1,10}\.0;tcp://\d{1,3}(\.\d{1,3}){3}:\d{1,5}")]  # of mpirun: job, address and port
+    uri: Annotated[
+        str, Matches(r"[0-9]{1,10}\.0;tcp://[0-9]{1,3}(\.[0-9]{1,3}){3}:[0-9]{1,5}")
+    ]  # of mpirun: job, address and port
     vpids: dict[str, Annotated[int, Range(1, 10**6)]]  # by address: the number of the daemon
     node_regex: Annotated[str, Matches(r"[A-Za-z0-9._,:@()\[\]-]*"), Size(10_000)] = ""  # sent later if it is long
 
