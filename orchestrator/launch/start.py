@@ -25,13 +25,18 @@ def launch_run(context: LaunchContext, spec: RunSpec, initial_state: InitialStat
     try:
         stage_run(context, spec, initial_state)
         start_run(context, spec)
-    except (ClusterctlError, KeyboardInterrupt) as error:
-        why = error.message if isinstance(error, ClusterctlError) else "interrupted before it was started"
-        context.store.save(replace(record, state="failed", failure=Failure(why)))
+    except BaseException as error:
+        context.store.save(replace(record, state="failed", failure=Failure(_describe(error))))
         raise
     record = replace(record, state="starting")
     context.store.save(record)
     return record
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, ClusterctlError):
+        return error.message
+    return "interrupted before it was started" if isinstance(error, KeyboardInterrupt) else str(error)
 
 
 def _check_unclaimed(context: LaunchContext, spec: RunSpec) -> None:
@@ -51,11 +56,11 @@ def start_run(context: LaunchContext, spec: RunSpec) -> None:
     directory = layout.attempt_dir(spec.run_id, spec.attempt)
     head.put(launch.to_json().encode(), directory / layout.LAUNCH_FILE)
     head.put(RECORD_SCRIPT, directory / layout.DAEMONS / layout.RECORD_DAEMON)
-    agent.call(head, Started, "start", spec.run_id, "--attempt", str(spec.attempt))
     try:
+        agent.call(head, Started, "start", spec.run_id, "--attempt", str(spec.attempt))
         mpi_parameters = parameters(context.cluster.subnet, spec.run_id)
         start_daemons(context.fleet, Job(spec.run_id, spec.attempt, tuple(phones), rank_verb(spec), mpi_parameters))
-    except (ClusterctlError, KeyboardInterrupt):  # mpirun would wait for its daemons for ever
+    except BaseException:  # mpirun would wait for its daemons for ever, also if only its reply was lost
         context.fleet.map(lambda connection: agent.call(connection, RunProbe, "cleanup", spec.run_id), phones)
         raise
     context.on_progress("starting on", len(spec.ranks), len(spec.ranks))
