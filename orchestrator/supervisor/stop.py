@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import PhoneError
+from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import agent
 from orchestrator.records.activity import ActivityFile
 from orchestrator.records.checkpoints import FoundCheckpoint, newest_local, remove_from_phone
@@ -26,6 +26,10 @@ _STOP_TIMEOUT_S = 60.0
 _HANDOVER_S = 30.0  # for the supervisor to notice; it restarts nothing from then on
 
 
+class SupervisorBusyError(ClusterctlError):
+    """Two processes must not act on a run at the same time."""
+
+
 @dataclass(frozen=True)
 class StoppedRun:
     record: RunRecord
@@ -40,7 +44,12 @@ def request_stop(store: RunStore, record: RunRecord, fleet: Fleet, *, discard: b
     if record.over:  # but something of it may be left on a phone
         return stop(store, record, fleet)
     store.request_stop(record.run_id, discard=discard)
-    with run_lock(store, record.run_id, _HANDOVER_S):
+    with run_lock(store, record.run_id, _HANDOVER_S) as locked:
+        if not locked:
+            raise SupervisorBusyError(
+                f"the supervisor of {record.run_id} is busy, and stops the run as soon as it can",
+                remedy=f"clusterctl attach {record.run_id}",
+            )
         return stop(store, store.read(record.run_id), fleet)
 
 

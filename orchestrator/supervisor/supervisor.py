@@ -343,6 +343,7 @@ class Supervisor:
         try:
             self._activity.clear()
             spec, start = self._prepare_attempt(self.spec, action)
+            self._check_stop()  # pushing data may have taken minutes
             record = self._store.begin_attempt(self.record.with_figures(self.progress), spec)
             self._dispatch(states.AttemptRecorded(record, spec))
             stage_run(self._launch, spec, start)

@@ -20,6 +20,7 @@ from orchestrator.records.activity import ActivityFile
 from orchestrator.records.causes import Cause
 from orchestrator.records.events import EndEvent, Event, StepEvent
 from orchestrator.records.record import RunRecord, RunStore
+from orchestrator.supervisor import stop as stop_module
 from orchestrator.supervisor import supervisor as module
 from orchestrator.supervisor.follow import FollowRefusedError
 from orchestrator.supervisor.probe import Probe
@@ -209,3 +210,11 @@ def test_only_one_at_a_time_acts_on_a_run(store: RunStore) -> None:
     run_id = store.create(SPEC).run_id
     with run_lock(store, run_id) as first, run_lock(store, run_id) as second:
         assert (first, second) == (True, False)
+
+
+def test_a_stop_does_not_act_beside_a_busy_supervisor(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = store.create(SPEC)
+    monkeypatch.setattr(stop_module, "_HANDOVER_S", 0.0)
+    with run_lock(store, record.run_id), pytest.raises(stop_module.SupervisorBusyError):
+        stop_module.request_stop(store, record, context_of(store).fleet)
+    assert store.stop_requested(record.run_id), "the supervisor does it"
