@@ -29,16 +29,17 @@ log = logging.getLogger(__name__)
 IDLE_S = 30.0  # without a run to supervise and without a launch, before the process ends
 POLL_S = 0.5  # for new runs
 HEARTBEAT_S = 5.0
-PAUSES_S = (2.0, 5.0, 15.0, 60.0)  # before the supervision of a run that failed is tried again
+RETRY_DELAYS_S = (2.0, 5.0, 15.0, 60.0)  # before the supervision of a run that failed is tried again
 STOP_GRACE_S = 10.0  # for the process that requested a stop to carry it out
 
 
 class SupervisorProcess:
     def __init__(self, state: ClusterState, unit: Unit | None = None) -> None:
-        """`unit`: that systemd starts it by."""
+        """`unit`: the systemd unit that starts this process, if any."""
         self._state, self._store, self._unit = state, RunStore(state.runs), unit
         self._threads: dict[str, threading.Thread] = {}
-        self._over: set[str] = set()  # runs that need not be read again
+        self._finished_runs: set[str] = set()  # need not be read again
+        self._unreadable_runs: set[str] = set()
         self._started, self._beat_at = time.time(), 0.0
         self._reported: tuple[str, ...] = ()  # runs in the status file
 
@@ -52,7 +53,7 @@ class SupervisorProcess:
             finally:
                 os.close(lock)
             # A launch that found the lock held relies on this process.
-            if not self._unfinished():
+            if not self._unfinished() and not launch_in_progress(self._state):
                 return
             self._set_enabled(enabled=True)
 
@@ -78,19 +79,22 @@ class SupervisorProcess:
     def _unfinished(self) -> list[str]:
         """Runs to supervise. A run that is being staged belongs to its launch, if that is alive."""
         records = self._read_records()
-        self._over.update(record.run_id for record in records if record.over)
+        self._finished_runs.update(record.run_id for record in records if record.over)
         unfinished = [record for record in records if not record.over]
         return [each.run_id for each in unfinished if each.state != "staging" or not launch_in_progress(self._state)]
 
     def _read_records(self) -> list[RunRecord]:
-        records = []
+        """A record that cannot be read is read again next time: the host may have been short of file descriptors."""
+        records, unreadable = [], set()
         for run_id in self._store.run_ids():
-            if run_id not in self._over:
+            if run_id not in self._finished_runs:
                 try:
                     records.append(self._store.read(run_id))
                 except UsageError:
-                    log.warning("%s: its record is damaged", run_id)
-                    self._over.add(run_id)
+                    unreadable.add(run_id)
+        for run_id in unreadable - self._unreadable_runs:
+            log.warning("%s: its record cannot be read", run_id)
+        self._unreadable_runs = unreadable
         return records
 
     def _supervise(self, run_id: str) -> None:
@@ -129,7 +133,7 @@ class RunSupervision:
                 self._report(f"{type(error).__name__}: {error}")
             else:
                 failures = -1
-            time.sleep(POLL_S if failures < 0 else PAUSES_S[min(failures, len(PAUSES_S) - 1)])
+            time.sleep(POLL_S if failures < 0 else RETRY_DELAYS_S[min(failures, len(RETRY_DELAYS_S) - 1)])
             failures += 1
         log.info("%s: %s at step %d", self._run_id, record.state, record.step)
 

@@ -5,11 +5,13 @@ A lab does not outlive a boot, so its supervisor is always a detached process.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator import process_lock
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 10.0
+RESTART_S = 15.0  # a supervisor that does not hold the lock by then has ended
 # What the process needs of the environment that a person works in. Not TMPDIR: it may be gone after the logout.
 _INHERITED = ("HOME", "USER", "LOGNAME", "PATH", "LANG", "PYTHONPATH", "SSH_AUTH_SOCK", MODE_VARIABLE)
 
@@ -34,18 +37,29 @@ class SupervisorStartError(ClusterctlError):
     """Without a supervisor, nobody restarts a run when a phone fails."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class StartingSupervisor:
+    cluster: Cluster
     state: ClusterState
     process: subprocess.Popen[bytes] | None = None  # None: it was running, or systemd starts it
+    started_at: float = -math.inf  # on the monotonic clock; -inf: it was running
+
+    def start(self) -> None:
+        self.started_at = time.monotonic()
+        if _has_unit(self.cluster):
+            systemd.Unit(self.state).start(environment())
+        else:
+            self.process = _start_detached(self.state)
 
     def wait(self) -> SupervisorStatus:
-        """Until it is ready."""
+        """Until one holds the lock. One that has ended meanwhile is started again."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        while (status := read_status(self.state)) is None or not status.started:
+        while (status := read_status(self.state)) is None:
             failed = self.process is not None and self.process.poll()  # 0: another one was faster
             if failed or time.monotonic() > deadline:
                 raise _start_error(self.state)
+            if time.monotonic() - self.started_at > RESTART_S:
+                self.start()
             time.sleep(0.05)
         if self.process is not None:
             self.process.returncode = 0  # it keeps running; suppress Popen's warning about that
@@ -61,14 +75,13 @@ def start_supervisor(cluster: Cluster, state: ClusterState) -> StartingSuperviso
     """Does nothing if one is running, unless it is of another version: then the new one takes over its runs."""
     status = read_status(state)
     if status is not None and status.version == code_version():
-        return StartingSupervisor(state)
+        return StartingSupervisor(cluster, state)
     if status is not None:
         end_supervisor(state)
     state.root.mkdir(parents=True, exist_ok=True)
-    if _has_unit(cluster):
-        systemd.Unit(state).start(environment())
-        return StartingSupervisor(state)
-    return StartingSupervisor(state, _start_detached(state))
+    starting = StartingSupervisor(cluster, state)
+    starting.start()
+    return starting
 
 
 def ends_at_logout(cluster: Cluster) -> bool:
@@ -87,6 +100,8 @@ def end_supervisor(state: ClusterState) -> None:
 
 def environment() -> dict[str, str]:
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    if path := inherited.get("PYTHONPATH"):  # the working directory will be another one
+        inherited["PYTHONPATH"] = os.pathsep.join(str(Path(each).absolute()) for each in path.split(os.pathsep))
     return {**inherited, "CLUSTERCTL_STATE": str(state_dir()), "CLUSTERCTL_CACHE": str(cache_dir())}
 
 

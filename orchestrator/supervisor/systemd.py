@@ -72,7 +72,7 @@ class Unit:
         lines = [f"Environment={_quote(f'{name}={value}')}" for name, value in environment.items()]
         return _UNIT.format(
             cluster=self.state.cluster,
-            command=" ".join(map(_quote, supervisor_command(self.state, "--unit"))),
+            command=" ".join(map(_quote, supervisor_command(self.state, "--unit"))).replace("$", "$$"),
             environment="\n".join(lines),
             log=_escape(str(self.state.supervisor_log)),
         )

@@ -31,7 +31,11 @@ def print_supervisor(console: Console, status: SupervisorStatus | None, unfinish
 
 def format_supervisor(status: SupervisorStatus) -> str:
     if status.heartbeat and (silent_s := time.time() - status.heartbeat) > SILENT_S:
-        return f"supervisor: process {status.pid} has not responded for {format_clock(silent_s)}; to restart: kill it"
+        silent = format_clock(silent_s)
+        return (
+            f"supervisor: process {status.pid} has not written its status for {silent}: "
+            f"the disk of this computer is full, or the process hangs; to end it: kill {status.pid}"
+        )
     since = f" since {time.strftime('%H:%M', time.localtime(status.started))}" if status.started else ""
     return f"supervisor: process {status.pid}{since}, {', '.join(status.runs) or 'starting'}"
 

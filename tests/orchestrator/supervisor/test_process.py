@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from orchestrator import process_lock
-from orchestrator.errors import ClusterctlError
+from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.launch.context import launch_lock
 from orchestrator.paths import ClusterState
 from orchestrator.records.activity import ActivityFile, read_activity
@@ -42,7 +42,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterState:
 def store(state: ClusterState, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     monkeypatch.setattr(module, "IDLE_S", 0.2)
     monkeypatch.setattr(module, "POLL_S", 0.01)
-    monkeypatch.setattr(module, "PAUSES_S", (0.01,))
+    monkeypatch.setattr(module, "RETRY_DELAYS_S", (0.01,))
     return RunStore(state.runs)
 
 
@@ -182,6 +182,44 @@ def test_a_damaged_record_does_not_end_the_process(
     supervise_with(monkeypatch, lambda record: store.save(replace(record, state="done")))
     SupervisorProcess(state).run()
     assert store.read(OTHER).state == "done"
+
+
+def test_a_record_that_cannot_be_read_for_a_moment_is_read_again(
+    state: ClusterState, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, read, tries = create(store), RunStore.read, 0
+
+    def read_later(self: RunStore, run_id: str) -> RunRecord:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise UsageError("too many open files")
+        return read(self, run_id)
+
+    monkeypatch.setattr(RunStore, "read", read_later)
+    supervise_with(monkeypatch, lambda record: store.save(replace(record, state="done")))
+    SupervisorProcess(state).run()
+    assert store.read(record.run_id).state == "done"
+
+
+@pytest.mark.usefixtures("store")
+def test_a_launch_that_begins_while_the_process_ends_is_not_abandoned(
+    state: ClusterState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launch found the lock held, and started no other supervisor."""
+    launching = iter([False, True, False])
+    monkeypatch.setattr(module, "IDLE_S", 0.0)
+    monkeypatch.setattr(module, "launch_in_progress", lambda _: next(launching, False))
+    rounds = 0
+
+    def count(_: SupervisorProcess) -> None:
+        nonlocal rounds
+        rounds += 1
+        next(launching, None)
+
+    monkeypatch.setattr(SupervisorProcess, "_supervise_until_idle", count)
+    SupervisorProcess(state).run()
+    assert rounds == 2
 
 
 @pytest.mark.usefixtures("store")

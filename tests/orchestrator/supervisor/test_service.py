@@ -151,3 +151,38 @@ def test_systemd_accepts_the_unit(state: ClusterState, tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_supervisor_that_ended_meanwhile_is_started_again(state: ClusterState) -> None:
+    """As when it was idle, or was killed while data was pushed."""
+    first = ensure_supervisor(LAB, state)
+    starting = start_supervisor(LAB, state)
+    end_supervisor(state)
+    assert starting.wait().pid != first.pid
+
+
+def test_a_supervisor_that_cannot_write_its_status_is_running(
+    state: ClusterState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of this computer is full."""
+    state.supervisor_status.mkdir(parents=True)
+    monkeypatch.setattr(service, "START_TIMEOUT_S", 20.0)
+    assert start_supervisor(LAB, state).wait().pid > 0
+
+
+def test_the_environment_does_not_depend_on_the_working_directory_or_the_login(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "src:/abs")
+    monkeypatch.setenv("TMPDIR", "/run/of-a-login")
+    environment = service.environment()
+    assert environment["PYTHONPATH"] == f"{Path.cwd()}/src:/abs"
+    assert "TMPDIR" not in environment
+
+
+def test_a_dollar_in_the_command_of_the_unit_is_no_variable(
+    state: ClusterState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/opt/$venv/python")
+    (command,) = (line for line in Unit(state).text({}).splitlines() if line.startswith("ExecStart="))
+    assert command.startswith('ExecStart="/opt/$$venv/python"')
