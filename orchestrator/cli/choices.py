@@ -65,4 +65,5 @@ class Fault(StrEnum):
     HOLDER_EXCLUDED = "holder excluded"
     REJOIN_FAILS = "rejoin fails"
     KILLED_DURING_RESUME = "killed during resume"
+    SLOW_FIRST_STEP = "slow first step"
     TWO_AT_ONCE = "two at once"
