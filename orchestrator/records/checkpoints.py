@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.records.record import RunRecord, RunStore
     from phone_agent.contract.schema import RunSpec
 
+KEEP_NEWEST = 2  # on this computer
 MAX_BYTES = 1 << 36  # of any checkpoint
 # Generous bounds for a known network: copies of every parameter, elements of padding per tensor, header
 _MAX_COPIES, _PADDING, _HEADER_BYTES = 8, 64, 64 << 20
@@ -131,7 +132,8 @@ def max_bytes(spec: RunSpec, directory: Path) -> int:
 
 
 def fetch(connection: PhoneConnection, spec: RunSpec, info: CheckpointInfo, directory: Path) -> Path:
-    """Fetch a checkpoint unless it is there already, verify it, and only then delete older ones."""
+    """Fetch a checkpoint unless it is there already, verify it, and only then delete older ones. The one before stays:
+    no check can tell whether the numbers in a checkpoint are those of the run."""
     if info.step > spec.steps or info.size > max_bytes(spec, directory):
         message = f"implausible checkpoint metadata from {connection.phone.name}: {info.name}, {info.size} bytes"
         raise BadCheckpointError(message, remedy=f"clusterctl collect-logs {spec.run_id}")
@@ -142,9 +144,9 @@ def fetch(connection: PhoneConnection, spec: RunSpec, info: CheckpointInfo, dire
                 f"no room for {info.name} in {directory}", remedy=f"free {info.size / 1e6:.0f} MB on this computer"
             )
         _receive(connection, spec.run_id, info, path)
-    for older in directory.glob(layout.CHECKPOINTS):
-        if older.name < info.name:
-            older.unlink()
+    older = sorted(each for each in directory.glob(layout.CHECKPOINTS) if each.name < info.name)
+    for each in older[: 1 - KEEP_NEWEST]:
+        each.unlink()
     return path
 
 
@@ -159,12 +161,16 @@ def _receive(connection: PhoneConnection, run_id: str, info: CheckpointInfo, pat
 
 def _check_content(file: BinaryIO, run_id: str, info: CheckpointInfo) -> None:
     """That it is a checkpoint of this run: it replaces older ones."""
+    from phone_agent.api.training import read_checkpoint
     from phone_agent.contract import safetensors
+    from phone_agent.contract.errors import AgentError
 
+    file.flush()
     file.seek(0)
     try:
         metadata = safetensors.parse_metadata(file)
-    except safetensors.SafetensorsError:
+        read_checkpoint(Path(f"/dev/fd/{file.fileno()}"))  # the file has no name yet
+    except AgentError:
         metadata = {}
     if (metadata.get("run_id"), metadata.get("step")) != (run_id, str(info.step)):
         message = f"{info.name} is not a checkpoint of step {info.step} of {run_id}"

@@ -56,6 +56,7 @@ def checkpoint(directory: Path, run_id: str = RUN, step: int = 20) -> bytes:
 
 with tempfile.TemporaryDirectory() as scratch:
     CONTENT = checkpoint(Path(scratch))
+    METADATA_ONLY = CONTENT[: 8 + int.from_bytes(CONTENT[:8], "little")] + b"not the tensors"
     OF_ANOTHER_RUN, OF_ANOTHER_STEP = checkpoint(Path(scratch), "x"), checkpoint(Path(scratch), step=19)
 
 
@@ -97,11 +98,12 @@ def test_a_checkpoint_too_large_for_its_network_is_rejected(tmp_path: Path) -> N
             fetch_last(store, lenet.run_id, Progress(100, checkpoint=lie), lambda: connection)
 
 
-def test_fetch_writes_the_checkpoint_and_deletes_older_ones(phone: PhoneConnection, run: str, here: Path) -> None:
-    (here / "checkpoint-00000010.safetensors").write_bytes(b"old")
+def test_fetch_writes_the_checkpoint_and_keeps_the_one_before(phone: PhoneConnection, run: str, here: Path) -> None:
+    for step in (5, 10):
+        (here / layout.checkpoint_file(step)).write_bytes(b"old")
     path = fetch(phone, spec_of(run), info(), here)
     assert path.read_bytes() == CONTENT
-    assert list(here.iterdir()) == [path]
+    assert sorted(here.iterdir()) == [here / layout.checkpoint_file(10), path]
     assert newest_local(here) == path
 
 
@@ -137,7 +139,7 @@ def test_a_file_that_differs_from_its_announcement_is_rejected(
     assert [path.name for path in here.iterdir()] == ["checkpoint-00000010.safetensors"]
 
 
-@pytest.mark.parametrize("content", [OF_ANOTHER_RUN, OF_ANOTHER_STEP, b"not a checkpoint"])
+@pytest.mark.parametrize("content", [OF_ANOTHER_RUN, OF_ANOTHER_STEP, METADATA_ONLY, b"not a checkpoint"])
 def test_a_file_that_is_no_checkpoint_of_the_run_deletes_no_older_one(
     phone: PhoneConnection, run: str, server: Server, here: Path, content: bytes
 ) -> None:
