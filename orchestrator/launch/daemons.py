@@ -109,6 +109,8 @@ def check_requests(requests: DaemonRequests, job: Job) -> None:
     """Raises DecodeError. In a lab on the loopback interface, Open MPI sees one address."""
     if requests.vpids.keys() != {str(phone.address) for phone in job.daemon_phones}:
         raise DecodeError("vpids: not the phones of the run")
+    if len(set(requests.vpids.values())) != len(requests.vpids):
+        raise DecodeError("vpids: two daemons with the same number")
     head = job.phones[0].address
     try:
         contact = IPv4Address(requests.uri.partition("//")[2].partition(":")[0])

@@ -148,7 +148,7 @@ def _diagnose_probes(state: Diagnosing, event: states.PhonesProbed, now: float) 
     signs = state.following.signs
     starting = event.usual_step_s is None
     failure = stall_diagnosis.diagnose_stall(
-        spec, event.probes, first_probe=event.first_probe, starting=starting, quiet=signs.quiet(now)
+        spec, event.probes, first_probe=event.first_probe, starting=starting, quiet=signs.silent_phones(now)
     )
     silent_s = now - max(event.last_event_at, signs.newest)
     if failure is None and silent_s > stall_limit_s(spec, signs, event.usual_step_s):

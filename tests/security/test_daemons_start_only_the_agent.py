@@ -26,7 +26,7 @@ from phone_agent import rank_launcher
 from phone_agent.contract import layout
 from phone_agent.contract.decode import DecodeError, decode
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.contract.replies import DaemonRequests
+from phone_agent.contract.replies import DaemonRequests, RunProbe
 from phone_agent.core.build import AARCH64_ANDROID, host_target
 from phone_agent.job.daemons import wait_for_daemons
 from tests.labs import TestLab
@@ -71,9 +71,26 @@ def test_mpirun_asks_for_a_daemon_on_its_own_phone_on_the_loopback_interface() -
     assert mca_arguments(alone, requests, "127.77.1.1")[-7:-3] == ["1", "-mca", "ess_base_num_procs", "2"]
 
 
+def test_two_daemons_with_the_same_number_are_rejected() -> None:
+    three = phones(3)
+    requests = DaemonRequests(URI, {str(phone.address): 1 for phone in three[1:]})
+    with pytest.raises(DecodeError, match="the same number"):
+        check_requests(requests, replace(JOB, phones=tuple(three)))
+
+
+def test_a_text_longer_than_its_limit_is_rejected_rather_than_truncated() -> None:
+    with pytest.raises(DecodeError, match="node_regex: malformed"):
+        decode(DaemonRequests, {**REQUESTS, "node_regex": "a" * 10_001})
+
+
+def test_a_phone_cannot_disable_the_detection_of_hung_ranks() -> None:
+    assert decode(RunProbe, {"held_steps": [], "phase_expected_s": 1e7}).phase_expected_s == 600
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
+        {"uri": URI.replace("47515", "٤٧٥١٥")},
         {"uri": URI.replace(str(HEAD.address), "10.77.1.3")},  # another phone would control the daemon
         {"uri": f"{URI};tcp://10.77.1.3:1"},
         {"uri": URI.replace("tcp:", "tcp6:")},

@@ -56,7 +56,7 @@ def failure(state: State) -> tuple[Cause, str | None, str]:
 
 def test_a_rank_that_computes_its_first_step_is_never_given_up() -> None:
     waiting = ranks(TRAINING)
-    slow = [(60.0 * number, with_last(waiting, phase=FIRST_STEP, cpu_s=number)) for number in range(1, 200)]
+    slow = [(60.0 * number, with_last(waiting, phase=FIRST_STEP, cpu_s=4.0 * number)) for number in range(1, 200)]
     assert isinstance(follow(*slow), Following)
 
 
@@ -87,9 +87,17 @@ def test_waiting_for_others_is_no_sign_of_life() -> None:
     assert message.startswith("hung before its start: ")
 
 
+def test_a_thread_that_reads_sensors_is_no_sign_of_life() -> None:
+    """It uses a little CPU while the rank itself is deadlocked."""
+    rounds = [
+        (60.0 * number, with_last(ranks(SYNCHRONIZING), phase=COMPILING, cpu_s=0.2 * number)) for number in range(1, 8)
+    ]
+    assert failure(follow(*rounds))[:2] == (Cause.NO_PROGRESS, "p2-02")
+
+
 def test_a_phone_whose_agent_is_too_busy_to_answer_does_not_end_a_run_that_makes_progress() -> None:
     busy = {"error": "not done after 6 s", "agent_failed": True, "code": ErrorCode.TIMED_OUT}
-    rounds = [(60.0 * number, with_last(ranks(COMPILING, cpu_s=number), **busy)) for number in range(1, 20)]
+    rounds = [(60.0 * number, with_last(ranks(COMPILING, cpu_s=4.0 * number), **busy)) for number in range(1, 20)]
     assert isinstance(follow(*rounds), Following)
 
 
