@@ -24,6 +24,7 @@ class Cause(StrEnum):
     DISK_FULL = "disk_full"
 
     NO_PROGRESS = "no_progress"  # although every rank is alive
+    STATE_LOST = "state_lost"  # no phone holds the state in memory that the attempt was to resume from
     NOT_FOLLOWED = "not_followed"  # the agent on the head phone refuses to report the run
     RESTART_FAILED = "restart_failed"
     TOO_FEW_PHONES = "too_few_phones"
@@ -32,7 +33,12 @@ class Cause(StrEnum):
 
 def cause_of(code: ErrorCode, otherwise: Cause) -> Cause:
     """The cause behind an error code; `otherwise` if the code is less specific."""
-    return {ErrorCode.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY, ErrorCode.DISK_FULL: Cause.DISK_FULL}.get(code, otherwise)
+    causes = {
+        ErrorCode.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY,
+        ErrorCode.DISK_FULL: Cause.DISK_FULL,
+        ErrorCode.STATE_LOST: Cause.STATE_LOST,
+    }
+    return causes.get(code, otherwise)
 
 
 def parse_cause(raw: object) -> Cause | None:

@@ -36,6 +36,7 @@ DESCRIPTIONS = {
     Cause.RANK_FROZEN: "rank is frozen: the process exists but makes no progress",
     Cause.OUT_OF_MEMORY: "out of memory",
     Cause.NO_PROGRESS: "no progress, although every rank is alive",
+    Cause.STATE_LOST: "no phone holds the state to resume from in memory any more",
     Cause.NOT_FOLLOWED: "the head phone does not report the run",
     Cause.RESTART_FAILED: "the run could not be restarted",
     Cause.TOO_FEW_PHONES: "too few phones are left",
@@ -134,6 +135,8 @@ def _reported(spec: RunSpec, error: ErrorEvent, tail: tuple[str, ...]) -> Diagno
     rank = _rank_of(spec, error)
     if rank is None:
         return None
+    if error.code is ErrorCode.STATE_LOST:  # every rank reports it; none of them is at fault
+        return Diagnosis(Cause.STATE_LOST, detail=_first_line(error), log_tail=tail, certain=True)
     return Diagnosis(
         cause_of(error.code, Cause.RANK_FAILED),
         rank,

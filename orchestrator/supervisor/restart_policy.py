@@ -30,10 +30,11 @@ class FailureHistory:
     recent: Mapping[str, int] = field(default_factory=dict)  # failures of each phone since the last step
     losses: Mapping[str, int] = field(default_factory=dict)  # failures of each phone in all
     rejoins: Mapping[str, int] = field(default_factory=dict)  # how often the run yielded for each phone
+    without_state: frozenset[str] = frozenset()  # phones that did not hold the state that they reported
     failed_starts: int = 0  # in a row: no rank of these attempts ran
 
     def after_step(self) -> FailureHistory:
-        return replace(self, attempts_without_step=0, recent={}, failed_starts=0)
+        return replace(self, attempts_without_step=0, recent={}, failed_starts=0, without_state=frozenset())
 
     def after_failure(self, diagnosis: Diagnosis) -> FailureHistory:
         failed = (diagnosis.phone,) if diagnosis.phone else ()
@@ -52,6 +53,13 @@ class FailureHistory:
     def after_yield(self, names: Iterable[str]) -> FailureHistory:
         """An attempt ends so that these phones can rejoin."""
         return replace(self, rejoins=_counted(self.rejoins, names))
+
+    def after_lost_state(self, names: Iterable[str]) -> FailureHistory:
+        """These phones did not hold the state that they reported. Until the next step, their memory does not count."""
+        return replace(self, without_state=self.without_state.union(names))
+
+    def confirmed_state(self, probe: Probe) -> Probe:
+        return replace(probe, in_memory=()) if probe.phone.name in self.without_state else probe
 
     def while_waiting(self) -> FailureHistory:
         """Phones that were left out get another chance: without them there are too few."""

@@ -36,6 +36,7 @@ class RunContext:
     record: RunRecord
     spec: RunSpec  # of the newest attempt
     history: FailureHistory = field(default_factory=FailureHistory)
+    holders: tuple[str, ...] = ()  # phones that reported to hold the state that the newest attempt resumes from
 
 
 @dataclass(frozen=True)

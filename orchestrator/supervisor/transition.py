@@ -167,7 +167,10 @@ def _detected(following: Following, failure: Diagnosis, now: float) -> Decision:
 def _recover(before: Following | Recovering, failure: Diagnosis, now: float) -> Decision:
     """Restart the run unless it may not be restarted any more."""
     context = before.context
-    context = replace(context, history=context.history.after_failure(failure))
+    history = context.history.after_failure(failure)
+    if failure.cause is Cause.STATE_LOST:
+        history = history.after_lost_state(context.holders)
+    context = replace(context, history=history)
     if refusal := restart_limit_reached(context.record, context.history, failure):
         return _give_up(context, refusal, failure, discard_state=failure.permanent)
     return _restart(replace(before, context=context), failure, now)
@@ -217,6 +220,7 @@ def _select(state: Recovering, event: states.AttemptTerminated, now: float) -> D
     """Wait for more phones if too few answer. Search for a checkpoint only if one may be newer than all memory: to
     verify one takes a while."""
     context = state.context
+    event = replace(event, probes=tuple(map(context.history.confirmed_state, event.probes)))
     phones = select_phones(context.record, event.probes, context.history)
     if not isinstance(phones, NoRestart):
         in_memory = _elect_step(event, phones)
@@ -262,7 +266,8 @@ def _start(state: Recovering, event: states.AttemptTerminated, search: Checkpoin
         return _give_up(context, _no_initial_state(context.record.parent), failure)
     message = describe_restart(context.record, failure, phones, resume)
     fields = {"cause": failure.cause, "phones": failure.phones, "diagnosis": failure.headline} if failure else {}
-    return replace(state, failure=failure), (
+    holders = tuple(probe.phone.name for probe in event.probes if resume.in_memory in probe.in_memory)
+    return replace(state, context=replace(context, holders=holders), failure=failure), (
         states.RecordIncident(IncidentKind.RESTARTING, message, fields, state.fault_seen_at),
         *_report_lost_state(event, phones, resume, search),
         states.StartAttempt(phones, resume, context.history.should_verify_data(phones)),

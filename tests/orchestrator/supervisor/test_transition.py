@@ -388,6 +388,20 @@ def test_memory_of_a_phone_that_does_not_take_part_does_not_count() -> None:
     assert resumed_from(found) == (5, [IncidentKind.RESTARTING, IncidentKind.STATE_LOST])
 
 
+def test_a_phone_that_did_not_hold_what_it_reported_is_not_believed_until_the_next_step() -> None:
+    claim = CommittedStep(20, 0)
+    probes = (replace(holding(STEP_7)[0], in_memory=(claim,)), *holding(STEP_7)[1:])
+    state, actions = transition(RECOVERING, AttemptTerminated(probes), NOW)
+    assert isinstance(actions[-1], StartAttempt)
+    assert actions[-1].resume.step == 20
+    state, _ = transition(state, AttemptStarted(), NOW)
+    state, _ = transition(state, AttemptEnded("failed"), NOW)
+    state, _ = transition(state, FailureExamined(Diagnosis(Cause.STATE_LOST)), NOW)
+    assert isinstance(state, Recovering)
+    assert resumed_from(AttemptTerminated(probes), state)[0] == 7
+    assert state.context.history.after_step().confirmed_state(probes[0]) == probes[0]
+
+
 def test_a_resumed_run_never_starts_from_nothing() -> None:
     child = replace(RECOVERING, context=replace(CONTEXT, record=record(parent="parent")))
     assert resumed_from(searched(*idle(), step=12), child)[0] == 12
