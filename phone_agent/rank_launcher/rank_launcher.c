@@ -35,7 +35,8 @@ static long call(long number, long a, long b, long c) {
 #endif
 
 /* Complete names end with '='; the others are prefixes. Names that can make Open MPI or PMIx load a library from
- * another place (mca_base_component_path, PMIX_INSTALL_PREFIX and others) must not match. */
+ * another place (mca_base_component_path, PMIX_INSTALL_PREFIX and others) or write to another directory
+ * (orte_tmpdir_base, orte_jobfam_session_dir and others) must not match. */
 static const char *const RANK_VARIABLES[] = {
     "OMPI_COMM_WORLD_",
     "OMPI_UNIVERSE_SIZE=",
@@ -45,7 +46,15 @@ static const char *const RANK_VARIABLES[] = {
     "OMPI_FILE_LOCATION=",
     "OMPI_MCA_ess=",
     "OMPI_MCA_ess_base_",
-    "OMPI_MCA_orte_",
+    "OMPI_MCA_orte_app_num=",
+    "OMPI_MCA_orte_bound_at_launch=",
+    "OMPI_MCA_orte_ess_node_rank=",
+    "OMPI_MCA_orte_ess_num_procs=",
+    "OMPI_MCA_orte_hnp_uri=",
+    "OMPI_MCA_orte_launch=",
+    "OMPI_MCA_orte_local_daemon_uri=",
+    "OMPI_MCA_orte_num_nodes=",
+    "OMPI_MCA_orte_precondition_transports=",
     "OMPI_MCA_pmix=",
     "PMIX_NAMESPACE=",
     "PMIX_RANK=",

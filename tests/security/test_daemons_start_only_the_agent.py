@@ -191,6 +191,7 @@ def test_the_launcher_starts_the_agent_with_the_environment_of_the_daemon(phone_
         "OPAL_PREFIX": "/sdcard",
         "PMIX_INSTALL_PREFIX": "/sdcard",
         "OMPI_MCA_mca_base_component_path": "/sdcard",
+        "OMPI_MCA_orte_jobfam_session_dir": "/sdcard",
         "OMPI_MCA_btl": "evil",
         "PMIX_MCA_mca_base_component_path": "/sdcard",
         "OMPI_COMM_WORLD_RANK": "3",
