@@ -73,8 +73,8 @@ def run_preflight(
 
 def mark_unfit(health: Sequence[PhoneHealth], cluster: Cluster | None = None) -> tuple[PhoneHealth, ...]:
     """A phone that `launch` would refuse is not ready, and its notes say why."""
-    unfit = {each.phone: each for each in run_preflight(health, cluster).unfit}
-    return tuple(_mark_unfit(each, unfit[each.phone]) if each.phone in unfit else each for each in health)
+    refused = {each.phone: each for each in run_preflight(health, cluster).unfit}
+    return tuple(_mark_unfit(each, refused[each.phone]) if each.phone in refused else each for each in health)
 
 
 def _mark_unfit(health: PhoneHealth, unfit: UnfitPhone) -> PhoneHealth:

@@ -157,7 +157,7 @@ def _from_log(spec: RunSpec, match: re.Match[str], found: Diagnosis) -> Diagnosi
 
 
 def _first_line(error: ErrorEvent) -> str:
-    return one_line(error.message.partition("\n")[0]) or "failed"
+    return one_line(next(iter(error.message.splitlines()), "")) or "failed"
 
 
 def _tail(log: str) -> tuple[str, ...]:

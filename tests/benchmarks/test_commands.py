@@ -44,7 +44,7 @@ def test_compute_on_the_core_reports_a_breakdown() -> None:
     assert report["isa"] == "sse2"
     assert sum(part["fraction"] for part in report["breakdown"]) == pytest.approx(1)
     assert {"conv_forward", "conv_backward_weights"} <= {part["kind"] for part in report["breakdown"]}
-    assert 0 < report["peak_share"] < 4
+    assert 0 < report["peak_fraction"] < 4
 
 
 @pytest.mark.parametrize(
