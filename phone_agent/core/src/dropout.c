@@ -6,8 +6,8 @@
  *     key        = mix(low 32 bits of seed + 0x9E3779B9 * salt) ^ mix(high 32 bits of seed + salt)
  *     threshold  = rate (a float) * 2^32, rounded down, at most 2^32 - 1
  *     element i  is kept if mix(low 32 bits of i ^ key) >= threshold
- * phone_agent/backends/reference_layers.py implements the same in numpy, bit for bit. The seed differs between steps, the salt
- * between layers.
+ * phone_agent/backends/reference_layers.py implements the same in numpy, bit for bit. The seed differs between steps,
+ * the salt between layers.
  *
  * A dropped element is multiplied by 0: NaN stays NaN. */
 
