@@ -138,4 +138,5 @@ def train(phones: Sequence[Phone], spec: RunSpec, agent: Sequence[str] = AGENT) 
 
 def events(phone: Phone, spec: RunSpec) -> list[dict[str, Any]]:
     path = phone.home / layout.attempt_dir(spec.run_id, spec.attempt) / layout.EVENTS_FILE
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may still be written

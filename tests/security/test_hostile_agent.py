@@ -53,7 +53,7 @@ def test_replies_are_rejected(fleet: Fleet, tmp_path: Path) -> None:
 
 
 def test_a_stream_of_nonsense_is_left(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "NONSENSE_S", 1.0)
+    monkeypatch.setattr(following, "INVALID_EVENTS_S", 1.0)
 
     def connect() -> PhoneConnection:
         return fleet.connection(fleet.phones[0])

@@ -83,9 +83,11 @@ def test_phones_and_this_computer_judge_alike(page: Shell, provisioned_lab4: Tes
     assert here["loss"] == pytest.approx(evaluated[-1]["loss"], rel=1e-4, abs=1e-6)
 
 
-def test_the_newest_checkpoint_is_here_and_on_no_phone(page: Shell, provisioned_lab4: TestLab) -> None:
+def test_the_newest_checkpoint_is_here_and_none_is_on_a_phone(page: Shell, provisioned_lab4: TestLab) -> None:
     directory = runs(provisioned_lab4)["first"]
-    assert [path.name for path in directory.glob("*.safetensors")] == ["checkpoint-00000012.safetensors"]
+    *older, newest = sorted(path.name for path in directory.glob("*.safetensors"))
+    assert newest == "checkpoint-00000012.safetensors"
+    assert len(older) <= 1
     assert "optimizer.momenta" in load_file(directory / "checkpoint-00000012.safetensors")
     for writer in ("p1-01", "p2-01"):
         left = provisioned_lab4.on(writer, "ls", f".clusterctl/runs/{directory.name}").stdout
@@ -96,7 +98,7 @@ def test_the_newest_checkpoint_is_here_and_on_no_phone(page: Shell, provisioned_
 
 def test_frozen_layers_stayed_and_others_learned(page: Shell, provisioned_lab4: TestLab) -> None:
     first, tuned = (
-        load_file(next(runs(provisioned_lab4)[which].glob("*.safetensors"))) for which in ("first", "tuned")
+        load_file(max(runs(provisioned_lab4)[which].glob("checkpoint-*.safetensors"))) for which in ("first", "tuned")
     )
     for name in ("conv1.weight", "conv2.weight", "conv1.bias"):
         np.testing.assert_array_equal(tuned[name], first[name])
